@@ -1,0 +1,94 @@
+"""JSON files that survive a crash: written under a temporary name, synced, renamed; lines that may be torn at the end.
+
+JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", and read back as floats.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+_WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+
+def write_json(path: Path, payload: Mapping[str, Any]) -> None:
+    """Replace `path` atomically: readers see the old content or the whole new one."""
+    write_text(path, json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write, sync and rename; on any failure the old file stays and the temporary one goes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames inside a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The inverse of `write_json`; `ValueError` in one line where the file is not a JSON mapping."""
+    try:
+        payload = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise ValueError(f"{path} holds no JSON mapping")
+    decoded: dict[str, Any] = _decoded(payload)
+    return decoded
+
+
+def encode_line(row: Mapping[str, Any]) -> str:
+    """One row of a jsonl file, newline included."""
+    return json.dumps(_encoded(row), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a jsonl file, none where it does not exist; a last line that a crash tore is left out."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}, is not JSON: {error}") from None
+            yield _decoded(row)
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return "nan" if isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): _encoded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encoded(item) for item in value]
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, str):
+        return _WORDS.get(value, value)
+    if isinstance(value, dict):
+        return {key: _decoded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    return value

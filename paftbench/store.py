@@ -1,0 +1,184 @@
+"""Trial directories: what was planned, what came out. Importable without torch.
+
+A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `log.txt`, and `result.json`, which is
+written last: it exists if and only if the trial is done.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from paftbench.claim import Claim, claim, is_claimed, try_claim
+from paftbench.files import encode_line, read_json, read_lines, write_json
+
+if TYPE_CHECKING:
+    from paftbench.config import Trial
+    from paftbench.workloads.contract import DataId
+
+__all__ = [
+    "SCHEMA", "Claim", "Judge", "Label", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
+    "read_json", "read_lines", "read_planned", "read_record", "read_results", "try_claim", "write_failure",
+    "write_json", "write_planned",
+]  # fmt: skip
+
+SCHEMA = 1
+TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
+STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
+
+Label = str | int | float | bool | None
+Judge = Literal["mean_model", "worst_rank", "rank0"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One trial of a sweep; `golden_id` is `None` for a golden run and where the experiment has none."""
+
+    id: str
+    name: str
+    experiment: str
+    grid: str
+    labels: dict[str, Label]
+    golden_id: str | None
+    judge: Judge
+    tolerance: float
+    plugins: tuple[str, ...]
+    sources: dict[str, str]
+    data: "DataId"
+    trial: "Trial"
+
+    def spec(self) -> dict[str, Any]:
+        """The content of `trial.json`."""
+        own = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in ("data", "trial")}
+        return {"schema": SCHEMA, **own, "data": asdict(self.data), "trial": self.trial.spec()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """A trial directory as plain mappings: `planned` is `trial.json`, `result` is `None` until the trial is done."""
+
+    path: Path
+    planned: dict[str, Any]
+    result: dict[str, Any] | None
+
+    @property
+    def id(self) -> str:
+        return str(self.planned["id"])
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Rows of `steps.jsonl`."""
+        return read_lines(self.path / STEPS)
+
+    def injections(self) -> Iterator[dict[str, Any]]:
+        """Rows of `injections.jsonl`."""
+        return read_lines(self.path / INJECTIONS)
+
+
+def write_planned(directory: Path, planned: Planned) -> None:
+    """Create a trial directory, or rewrite its plan."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(directory / TRIAL, planned.spec())
+
+
+def read_planned(directory: Path) -> Planned:
+    """The plan of a trial directory, its plugin files registered first."""
+    from paftbench.config import parse_trial
+    from paftbench.plugins import load_file
+    from paftbench.workloads.contract import DataId
+
+    path = directory / TRIAL
+    values = _checked(path)
+    for plugin in values["plugins"]:
+        load_file(Path(plugin))
+    own = {key: values[key] for key in Planned.__dataclass_fields__}
+    own["plugins"] = tuple(values["plugins"])
+    own["data"] = DataId(**values["data"])
+    own["trial"] = parse_trial(values["trial"], str(path))
+    return Planned(**own)
+
+
+def find_trials(directory: Path) -> list[Path]:
+    """Trial directories in a sweep directory, or the directory itself where it is one trial's."""
+    if not directory.is_dir():
+        raise LookupError(f"{directory} is not a directory of results")
+    if (directory / TRIAL).is_file():
+        return [directory]
+    for pattern in (f"*/{TRIAL}", f"**/{TRIAL}"):
+        found = [path.parent for path in sorted(directory.glob(pattern))]
+        visible = [path for path in found if not any(p.startswith(".") for p in path.relative_to(directory).parts)]
+        if visible:
+            return visible
+    return []
+
+
+def read_results(directory: Path) -> list[TrialRecord]:
+    """Every trial of a sweep directory, or the one of a trial directory, in order of grid and name.
+
+    `LookupError` where there is none; `ValueError` for records of another schema.
+    """
+    records = [read_record(path) for path in find_trials(directory)]
+    if not records:
+        raise LookupError(f"{directory} holds no trials")
+    return sorted(records, key=lambda record: (record.planned["grid"] != "golden", record.planned["name"]))
+
+
+def read_record(directory: Path) -> TrialRecord:
+    """One trial directory."""
+    result = directory / RESULT
+    return TrialRecord(
+        path=directory,
+        planned=_checked(directory / TRIAL),
+        result=_checked(result) if result.is_file() else None,
+    )
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json(path)
+    except FileNotFoundError:
+        raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
+    if values.get("schema") != SCHEMA:
+        raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
+    return values
+
+
+def write_failure(
+    directory: Path,
+    outcome: str,
+    reason: str,
+    *,
+    strikes: Mapping[str, int] | None = None,
+    total_s: float | None = None,
+) -> None:
+    """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
+    from paftbench.environment import environment
+
+    planned = _checked(directory / TRIAL)
+    trial = planned["trial"]
+    counts = {key: (strikes or {}).get(key) for key in ("drawn", "landed", "changed")}
+    metric = ("name", "direction", "chance", "untrained", "mean_model", "worst_rank", "rank0")
+    result = {
+        "schema": SCHEMA,
+        **{key: planned[key] for key in ("id", "name", "experiment", "grid", "labels")},
+        "outcome": outcome,
+        "reason": reason,
+        "bitwise_identical": None,
+        "golden_id": planned["golden_id"],
+        "metric": dict.fromkeys(metric),
+        "history": {"step": [], "mean_model": [], "worst_rank": [], "rank0": []},
+        "divergence": dict.fromkeys(("final", "max", "before_sync")),
+        "inconsistency": dict.fromkeys(("median", "max")),
+        "nsr": dict.fromkeys(("median", "max")),
+        "strikes": counts,
+        "mitigation": {"syncs": None, "periods": [], **dict.fromkeys(("bytes", "collectives", "memory_bytes"))},
+        "gradient_bytes": None,
+        "time": {
+            "step_median_s": None, "step_max_s": None, "total_s": total_s, "overhead_valid": False, "sections": {},
+        },
+        "params_sha256": [],
+        "seeds": {"seed": trial["seed"], "fault_seed": trial["fault_seed"]},
+        "data": planned["data"],
+        "parameters": None,
+        "environment": environment(),
+    }  # fmt: skip
+    write_json(directory / RESULT, result)
