@@ -52,10 +52,7 @@ bench: $(STAMP)
 	$(BIN)/python -m pytest tests/benchmarks --timeout=900 --benchmark-json=$(BENCH_JSON)
 
 # The stamp holds the path it was made for: a copied or moved checkout, whose venv points elsewhere, starts afresh.
-ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
-$(STAMP): FORCE
-endif
-ifeq ($(wildcard $(BIN)/paftbench),)
+ifneq ($(shell [ -x $(BIN)/python ] && [ -x $(BIN)/paftbench ] && cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(STAMP): FORCE
 endif
 
