@@ -1,0 +1,1 @@
+"""Reading results: never imports what trains."""

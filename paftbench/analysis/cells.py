@@ -1,0 +1,152 @@
+"""Cells: runs that differ in their seed alone, and what they say against golden and plain DDP."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite, nan
+from typing import Any, Literal
+
+from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.plugins import did_you_mean
+
+NO_GAP = "no gap"
+UNRATED = frozenset({"missing", "no strike", "error"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Runs of one cell; with `--by AXIS` all runs of one value of the axis."""
+
+    grid: str
+    labels: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    workload: str = ""
+
+    @cached_property
+    def done(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if run.result is not None)
+
+    @property
+    def seeds(self) -> int:
+        """How many different seeds have finished."""
+        return len({run.seed for run in self.done})
+
+    @property
+    def fault(self) -> tuple[str, str]:
+        """The fault cell: what is left of grid and labels without the mitigation."""
+        return self.grid, _key({axis: value for axis, value in self.labels.items() if axis != "mitigation"})
+
+    @property
+    def fault_text(self) -> str:
+        """The labels but for the mitigation, each axis by the last part of its name."""
+        others = {axis.rsplit(".", 1)[-1]: value for axis, value in self.labels.items() if axis != "mitigation"}
+        return " ".join(f"{axis}={_short(value)}" for axis, value in others.items())
+
+    @property
+    def text(self) -> str:
+        """The labels for people, the mitigation first; the workload where a table must tell several apart."""
+        mitigation = self.labels.get("mitigation")
+        parts = ("" if mitigation is None else str(mitigation), self.fault_text, self.workload)
+        return " ".join(part for part in parts if part) or "all"
+
+    def outcomes(self) -> dict[str, int]:
+        """How many runs ended how, commonest first."""
+        return dict(Counter(run.outcome for run in self.runs).most_common())
+
+    def rated(self) -> tuple[Run, ...]:
+        """The runs that count in a rate: finished, struck (or without faults), and not ended by an error of ours."""
+        return tuple(run for run in self.done if run.outcome not in UNRATED)
+
+
+def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
+    """The cells of a sweep in the order of its names, or one per value of the axis `by`.
+
+    `ValueError` names the known axes where no trial has `by`.
+    """
+    if by is not None:
+        known = sorted({"grid"}.union(*(run.labels for run in sweep.selected)))
+        if by not in known:
+            raise ValueError(f"no trial has the axis {by!r}{did_you_mean(by, known)}")
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in sweep.selected:
+        grid = run.grid if by in (None, "grid") else ""
+        setting = run.setting if by is None else run.workload
+        groups.setdefault((grid, _key(_labels(run, by)), setting), []).append(run)
+    same_text = Counter((grid, labels) for grid, labels, _ in groups)
+    found = [
+        Cell(
+            grid=grid,
+            labels=_labels(runs[0], by),
+            runs=tuple(sorted(runs, key=lambda run: run.seed)),
+            workload=runs[0].workload if same_text[grid, labels] > 1 else "",
+        )
+        for (grid, labels, _), runs in groups.items()
+    ]
+    return sorted(found, key=_place)
+
+
+def _labels(run: Run, by: str | None) -> dict[str, Any]:
+    return run.labels if by is None else _axis(run, by)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    """Golden first, then by grid, fault labels as numbers, plain DDP, the mitigations, and the averaging limit."""
+    mitigation = str(cell.labels.get("mitigation", ""))
+    turn = {"golden": 0, "ddp": 1, "averaging_limit": 3}.get(mitigation, 2)
+    others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
+    numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
+    return cell.grid != "golden", cell.grid, numbers, turn, mitigation, cell.workload
+
+
+def _axis(run: Run, by: str) -> dict[str, Any]:
+    return {} if by == "grid" or by not in run.labels else {by: run.labels[by]}
+
+
+def gap_closed(sweep: Sweep, run: Run, view: View) -> float | Literal["no gap"] | None:
+    """(m - ddp) / (golden - ddp) of the same seed and fault; the sign of the metric's direction cancels.
+
+    "no gap" where |golden - ddp| <= max(tolerance, golden's range over seeds). None where one of the three is missing
+    or the run has no faults; NaN where one of them is not finite.
+    """
+    golden, ddp = sweep.golden(run), sweep.ddp(run)
+    if not run.faulty or golden is None or ddp is None:
+        return None
+    own, best, worst = run.metric(view), golden.metric(view), ddp.metric(view)
+    if own is None or best is None or worst is None:
+        return None
+    if not all(map(isfinite, (own, best, worst))):
+        return nan
+    if abs(best - worst) <= max(float(run.planned["tolerance"]), spread(sweep.goldens(run), view)):
+        return NO_GAP
+    return (own - worst) / (best - worst)
+
+
+def spread(runs: Sequence[Run], view: View) -> float:
+    """The range of a metric over runs; 0 for fewer than two."""
+    values = [value for run in runs if (value := run.metric(view)) is not None and isfinite(value)]
+    return max(values) - min(values) if values else 0.0
+
+
+def overhead(sweep: Sweep, run: Run) -> float | None:
+    """Median step time over that of plain DDP in the same sweep; None unless both are torchrun and not exact."""
+    ddp = sweep.ddp(run)
+    if ddp is None or not (_timed(run) and _timed(ddp)):
+        return None
+    own, plain = run.get("time", "step_median_s"), ddp.get("time", "step_median_s")
+    return own / plain if own is not None and plain else None
+
+
+def _timed(run: Run) -> bool:
+    trial = run.trial
+    valid = run.get("time", "overhead_valid") is True
+    return valid and trial.get("placement") == "torchrun" and not trial.get("exact", False)
+
+
+def _key(labels: Mapping[str, Any]) -> str:
+    return json.dumps(labels, sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,188 @@
+"""Trials as analysis sees them, and which trial is whose golden run and whose plain DDP."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from paftbench.store import TRIAL, TrialRecord, read_record, read_results
+
+View = Literal["mean_model", "worst_rank", "rank0"]
+VIEWS: tuple[View, ...] = ("mean_model", "worst_rank", "rank0")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One trial: the content of trial.json, and of result.json once it is done."""
+
+    record: TrialRecord
+
+    @property
+    def planned(self) -> Mapping[str, Any]:
+        return self.record.planned
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        """None while the trial is not done."""
+        return self.record.result
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        return str(self.planned["name"])
+
+    @property
+    def trial(self) -> Mapping[str, Any]:
+        """The resolved fields of the trial."""
+        return self.planned["trial"]
+
+    @property
+    def seed(self) -> int:
+        return int(self.trial.get("seed", 0))
+
+    @property
+    def grid(self) -> str:
+        return str(self.planned.get("grid") or "")
+
+    @cached_property
+    def labels(self) -> dict[str, Any]:
+        """Axis values without the seed."""
+        return {axis: value for axis, value in (self.planned.get("labels") or {}).items() if axis != "seed"}
+
+    @property
+    def judge(self) -> View:
+        return self.planned["judge"]
+
+    @property
+    def mitigation(self) -> str:
+        """What the trial is called in legends: its mitigation label, or what it runs."""
+        names = "+".join(mitigation["name"] for mitigation in self.trial.get("mitigations", ()))
+        return str(self.labels.get("mitigation") or names or ("ddp" if self.trial.get("faults") else "golden"))
+
+    @property
+    def workload(self) -> str:
+        return str(self.trial["workload"]["name"])
+
+    @cached_property
+    def setting(self) -> str:
+        """What the runs of a cell share: everything but seeds and mitigations."""
+        return _identity(self, seed=False)
+
+    @property
+    def faulty(self) -> bool:
+        return bool(self.trial.get("faults"))
+
+    @property
+    def golden(self) -> bool:
+        """No faults and no mitigations."""
+        return not self.trial.get("faults") and not self.trial.get("mitigations")
+
+    def get(self, *keys: str) -> Any:
+        """A value of result.json, None where it was not measured or the trial is not done."""
+        value: Any = self.result
+        for key in keys:
+            if not isinstance(value, Mapping):
+                return None
+            value = value.get(key)
+        return value
+
+    @property
+    def outcome(self) -> str:
+        """The outcome; `missing` while not done, `no strike` for faults that never struck: valid, but in no rate."""
+        if self.result is None:
+            return "missing"
+        if self.faulty and self.get("strikes", "drawn") == 0 and self.result["outcome"] != "error":
+            return "no strike"
+        return str(self.result["outcome"])
+
+    def metric(self, view: View) -> float | None:
+        return self.get("metric", view)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Rows of steps.jsonl; a step that a resumed trial ran again counts once, the last time."""
+        return list({row["step"]: row for row in self.record.steps()}.values())
+
+    def injections(self) -> Iterator[dict[str, Any]]:
+        """Rows of injections.jsonl."""
+        return self.record.injections()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The trials that were asked for, and beside them all that they are compared with."""
+
+    directory: Path
+    selected: tuple[Run, ...]
+    everything: tuple[Run, ...]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Run]:
+        return {run.id: run for run in self.everything}
+
+    @cached_property
+    def _plain(self) -> dict[str, Run]:
+        return {_identity(run): run for run in self.everything if not run.trial.get("mitigations")}
+
+    def golden(self, run: Run) -> Run | None:
+        """The golden run of the same seed; a golden run is its own."""
+        return run if run.golden else self._by_id.get(run.planned.get("golden_id") or "")
+
+    def ddp(self, run: Run) -> Run | None:
+        """The trial of the same seed and faults without mitigations; for a trial without any, itself.
+
+        It is the same trial but for its mitigations; where a mitigation label also sets other fields, it is the one
+        whose other labels are equal.
+        """
+        exact = self._plain.get(_identity(run))
+        if exact is not None:
+            return exact
+        others = _without(run.labels, "mitigation")
+        for plain in self._plain.values():
+            if (plain.grid, plain.seed, plain.faulty) == (run.grid, run.seed, run.faulty):
+                if _without(plain.labels, "mitigation") == others:
+                    return plain
+        return None
+
+    def goldens(self, run: Run) -> list[Run]:
+        """The golden runs of every seed of the run's setting."""
+        own = self.golden(run)
+        if own is None:
+            return []
+        return [other for other in self.everything if other.golden and other.setting == own.setting]
+
+
+def load(directory: Path) -> Sweep:
+    """The trials of a sweep directory, or one trial directory among its siblings.
+
+    `ValueError` for another schema or where nothing has finished, `LookupError` where there are no trials.
+    """
+    selected = tuple(Run(record=record) for record in read_results(directory))
+    everything = selected
+    if (directory / TRIAL).is_file():
+        everything = (*selected, *_siblings(directory.resolve()))
+    if all(run.result is None for run in selected):
+        raise ValueError(f"nothing has finished in {directory} yet: {len(selected)} planned trials, no result.json")
+    return Sweep(directory=directory, selected=selected, everything=everything)
+
+
+def _siblings(directory: Path) -> Iterator[Run]:
+    """The other trials beside one; what cannot be read there is no business of a trial that can."""
+    for path in sorted(directory.parent.glob(f"*/{TRIAL}")):
+        if path.parent != directory:
+            with suppress(ValueError, LookupError):
+                yield Run(record=read_record(path.parent))
+
+
+def _identity(run: Run, seed: bool = True) -> str:
+    dropped = ("mitigations",) if seed else ("mitigations", "seed", "fault_seed")
+    return json.dumps(_without(run.trial, *dropped), sort_keys=True)
+
+
+def _without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}

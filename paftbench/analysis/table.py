@@ -1,0 +1,167 @@
+"""The table of a sweep: a row per cell."""
+
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from paftbench.analysis.cells import NO_GAP, Cell, cells, gap_closed, overhead
+from paftbench.analysis.runs import VIEWS, Run, Sweep, View, load
+from paftbench.analysis.stats import NO_CLAIM, Summary, claim_of, summarise, wilson
+from paftbench.analysis.text import compact, counted, draw, needed, number, size
+
+Row = dict[str, Any]
+Columns = dict[str, list[str]]
+
+
+def rows(directory: Path, by: str | None = None) -> list[Row]:
+    """One mapping per cell, numbers first: a metric is its mean over seeds, `points` and `ranges` hold the rest.
+
+    `gap_closed` is the judge's: a number, "no gap", or None where there is nothing to compare with;
+    `gap_closed_by_view` has all three. Values that were not measured are None. Errors as `runs.load` and `cells.cells`.
+    """
+    sweep = load(Path(directory))
+    return [_row(sweep, cell) for cell in cells(sweep, by)]
+
+
+def _row(sweep: Sweep, cell: Cell) -> Row:
+    judge = cell.runs[0].judge
+    metrics = {view: _over(cell, lambda run, view=view: run.metric(view)) for view in VIEWS}
+    gaps = {view: _gap(sweep, cell, view) for view in VIEWS}
+    return {
+        "grid": cell.grid,
+        "cell": cell.text,
+        "labels": dict(cell.labels),
+        "trials": len(cell.runs),
+        "finished": len(cell.done),
+        "seeds": cell.seeds,
+        "claim": claim_of(cell.seeds),
+        "outcomes": cell.outcomes(),
+        "rates": _rates(cell),
+        "metric": next((name for run in cell.done if (name := run.get("metric", "name"))), None),
+        "judge": judge,
+        **{view: metrics[view].mean for view in VIEWS},
+        "gap_closed": gaps[judge][0],
+        "gap_closed_by_view": {view: gap for view, (gap, _) in gaps.items()},
+        "divergence": {key: _over(cell, _getter("divergence", key)).mean for key in ("final", "max", "before_sync")},
+        "nsr": {key: _over(cell, _getter("nsr", key)).mean for key in ("median", "max")},
+        "strikes": {key: _over(cell, _getter("strikes", key)).mean for key in ("drawn", "landed", "changed")},
+        "extra_bytes": _over(cell, _getter("mitigation", "bytes")).mean,
+        "overhead": _over(cell, lambda run: overhead(sweep, run)).mean,
+        "points": {**{view: metrics[view].points for view in VIEWS}, "gap_closed": gaps[judge][1].points},
+        "ranges": {
+            **{view: _range(metrics[view]) for view in VIEWS},
+            "gap_closed": {view: _range(summary) for view, (_, summary) in gaps.items()},
+        },
+    }
+
+
+def _over(cell: Cell, value: Callable[[Run], float | None]) -> Summary:
+    return summarise([run.seed for run in cell.done], [value(run) for run in cell.done])
+
+
+def _getter(*keys: str) -> Callable[[Run], float | None]:
+    return lambda run: run.get(*keys)
+
+
+def _gap(sweep: Sweep, cell: Cell, view: View) -> tuple[float | str | None, Summary]:
+    values = {run: gap_closed(sweep, run, view) for run in cell.done}
+    open_gaps = {run: value for run, value in values.items() if isinstance(value, float)}
+    summary = summarise([run.seed for run in open_gaps], list(open_gaps.values()))
+    if not open_gaps:
+        return (NO_GAP if NO_GAP in values.values() else None), summary
+    return summary.mean, summary
+
+
+def _range(summary: Summary) -> list[float] | None:
+    return None if summary.low is None or summary.high is None else [summary.low, summary.high]
+
+
+def _rates(cell: Cell) -> dict[str, Row]:
+    rated = cell.rated()
+    rates = {}
+    for outcome in sorted({run.outcome for run in rated}):
+        hits = sum(run.outcome == outcome for run in rated)
+        low, high = wilson(hits, len(rated))
+        rates[outcome] = {"hits": hits, "of": len(rated), "rate": hits / len(rated), "low": low, "high": high}
+    return rates
+
+
+def render(directory: Path, by: str | None = None, width: int | None = None) -> str:
+    """The table as text, `width` columns wide (the terminal's, else 140): in two parts where one does not fit.
+
+    The second line of a row holds the range or interval of its numbers.
+    """
+    found = rows(directory, by)
+    width = width or shutil.get_terminal_size((140, 24)).columns
+    judges = sorted({row["judge"] for row in found})
+    names: Columns = {"grid": [row["grid"] for row in found]} if any(row["grid"] for row in found) else {}
+    names["cell"] = [_two_lines(row["cell"]) for row in found]
+    names["seeds"] = [f"{row['seeds']}{'*' if row['claim'] == 'none' else ''}" for row in found]
+    effects = _effects(found, VIEWS)
+    causes: Columns = {
+        "divergence": [number(row["divergence"]["max"]) for row in found],
+        "nsr": [number(row["nsr"]["median"]) for row in found],
+        "strikes": [compact(row["strikes"]["drawn"]) for row in found],
+        "extra bytes": [size(row["extra_bytes"]) for row in found],
+        "overhead": ["-" if row["overhead"] is None else f"{row['overhead']:.2f}x" for row in found],
+    }
+    parts = [names | effects | causes]
+    if needed(parts[0]) > width:
+        effects = effects if needed(names | effects) <= width else _effects(found, judges)
+        parts = [names | effects, names | causes]
+    sections = [row["grid"] for row in found]
+    texts = [draw(part, sections=sections, width=width, left=("grid", "cell", "outcomes")) for part in parts]
+    return "\n\n".join([*texts, "\n".join(_notes(found, judges))])
+
+
+def _effects(found: Sequence[Row], ranged: Collection[str]) -> Columns:
+    return {
+        "outcomes": [_outcomes(row) for row in found],
+        **{
+            view: [_spread(number(row[view]), row["ranges"][view] if view in ranged else None, number) for row in found]
+            for view in VIEWS
+        },
+        "gap_closed": [_closed(row) for row in found],
+    }
+
+
+def _two_lines(cell: str) -> str:
+    return cell.replace(" ", "\n", 1)
+
+
+def _outcomes(row: Row) -> str:
+    return counted(row["outcomes"]).replace(", ", "\n")
+
+
+def _spread(text: str, bounds: Sequence[float] | None, show: Callable[[float], str]) -> str:
+    if bounds is None or show(bounds[0]) == show(bounds[1]) == text:
+        return text
+    return f"{text}\n{show(bounds[0])}..{show(bounds[1])}"
+
+
+def _closed(row: Row) -> str:
+    gap = row["gap_closed"]
+    if not isinstance(gap, float):
+        return gap or "-"
+    if isnan(gap):
+        return "undefined"
+    compared = len(row["points"]["gap_closed"])
+    text = f"{gap:.0%}" if compared == row["finished"] else f"{gap:.0%} ({compared}/{row['finished']})"
+    return _spread(text, row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}")
+
+
+def _notes(found: Sequence[Row], judges: Sequence[str]) -> list[str]:
+    metric = ", ".join(sorted({row["metric"] for row in found if row["metric"]}))
+    notes = [
+        f"{metric or 'metric'}: mean over seeds; judged by {', '.join(judges)}. Per run: the largest divergence,"
+        " the median step's nsr, strikes, extra bytes."
+    ]
+    if any(row["claim"] == "range" for row in found):
+        notes.append("low..high: the range of 3 or 4 seeds.")
+    if any(row["claim"] == "interval" for row in found):
+        notes.append("low..high of 5 or more seeds: paired bootstrap interval, 95 %.")
+    if any(row["claim"] == "none" for row in found):
+        notes.append(f"* fewer than 3 seeds: {NO_CLAIM}.")
+    return notes
