@@ -1,0 +1,22 @@
+"""paftbench: distributed training under silent gradient-aggregation errors, measured."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "attach": ("paftbench.attach", "attach"),
+    "Fault": ("paftbench.specs", "fault"),
+    "Mitigation": ("paftbench.specs", "mitigation"),
+}
+
+__all__ = ["Fault", "Mitigation", "__version__", "attach"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported on first use: importing the package alone stays fast."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'paftbench' has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,110 @@
+"""DDP's communication hook: the only file that sees a `GradBucket`, and the home of the private torch API it needs.
+
+DDP accepts one hook for a model's life and cannot unregister it, so the hook is a relay: it passes buckets through as
+DDP would have reduced them, unless an attachment is plugged in. DDP compares the hook's annotations with the types
+themselves, so this module must not postpone their evaluation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+Finish = Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A bucket's flat buffer and its parameters in the buffer's order, with each one's offset in it."""
+
+    buffer_n: Tensor
+    parameters: list[tuple[nn.Parameter, int]]
+    is_last: bool
+
+
+class Receiver(Protocol):
+    """What the relay hands buckets to."""
+
+    def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
+        """Reduce a bucket; called in bucket order on every rank, so collectives may be issued here."""
+        ...
+
+    def finished(self) -> None:
+        """Every bucket's result is in `.grad`, and `backward()` has not returned yet: collectives may be issued."""
+        ...
+
+
+class Relay:
+    """The one hook of a DDP model; `receiver` is the attachment, if there is one."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.receiver: Receiver | None = None
+        self.group: dist.ProcessGroup = ddp.process_group
+        self.failed = False
+        ddp.register_comm_hook(self, relay_hook)
+
+
+def relay_of(ddp: DistributedDataParallel) -> Relay:
+    """The model's relay, registered now if it has none; `ValueError` where somebody else's hook is in place."""
+    hooks = getattr(ddp, "_comm_hooks", [])
+    for _, state in hooks:
+        if isinstance(state, Relay):
+            return state
+    if hooks:
+        name = getattr(hooks[0][0], "__qualname__", repr(hooks[0][0]))
+        raise ValueError(f"the model already has a communication hook ({name}), and DDP takes only one")
+    return Relay(ddp)
+
+
+def relay_hook(state: Relay, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The function that DDP calls for each bucket."""
+    buffer_n = bucket.buffer()
+    if state.receiver is None:
+        return start_mean(buffer_n, state.group)
+    if state.failed:
+        raise RuntimeError("an earlier error left this model's backward unusable; build the model anew")
+    parameters, offset = [], 0
+    for parameter in bucket.parameters():
+        parameters.append((parameter, offset))
+        offset += parameter.numel()
+    if offset != buffer_n.numel():
+        raise RuntimeError(f"bucket {bucket.index()} holds {buffer_n.numel()} elements for parameters of {offset}")
+    receiver = state.receiver
+    try:
+        future = receiver.reduce(Bucket(buffer_n=buffer_n, parameters=parameters, is_last=bucket.is_last()))
+    except BaseException:
+        state.failed = True
+        raise
+    if bucket.is_last():
+        _after_backward(receiver.finished)
+    return future
+
+
+def start_mean(buffer_n: Tensor, group: dist.ProcessGroup) -> torch.futures.Future[torch.Tensor]:
+    """What DDP does without a hook, to the bit: scale by 1/W in place, then sum."""
+    buffer_n.mul_(1.0 / dist.get_world_size(group))
+    work = dist.all_reduce(buffer_n, group=group, async_op=True)
+    assert work is not None
+    return work.get_future().then(_value)
+
+
+def done(value_n: Tensor) -> torch.futures.Future[torch.Tensor]:
+    """A bucket's result that is there already."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(value_n)
+    return future
+
+
+def _value(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+    return future.value()[0]
+
+
+def _after_backward(finish: Finish) -> None:
+    """Run `finish` after DDP's own end of backward: callbacks run in the order queued, and DDP queues its one between
+    these two."""
+    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine.queue_callback(lambda: engine.queue_callback(finish))

@@ -1,0 +1,157 @@
+"""Which strikes a step draws: pure functions of the fault's key, the same in every process."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paftbench.bits import as_integers
+from paftbench.draws import Draws, Key, generator_of
+from paftbench.faults import DenseFault, Fault, RandomRanks, SparseFault
+from paftbench.layout import Layout, Slot
+from paftbench.ranks import Ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cover:
+    """A fault and the elements it covers: its own index space, the selected parameters one after another."""
+
+    fault: Fault
+    seed: int
+    slots: tuple[Slot, ...]
+    offsets: NDArray[np.int64]
+    size: int
+    dtype: torch.dtype
+    by_name: dict[str, int]
+
+    @classmethod
+    def of(cls, fault: Fault, layout: Layout, seed: int) -> "Cover":
+        """`ValueError` for a pattern that matches no parameter or a dtype that the fault model refuses."""
+        slots = layout.select(fault.parameters)
+        dtypes = {slot.dtype for slot in slots}
+        for dtype in dtypes:
+            if dtype not in fault.model.dtypes:
+                raise ValueError(
+                    f"fault {fault.name!r}: fault model {fault.model.name} cannot strike {dtype} gradients"
+                )
+        if len(dtypes) > 1 and isinstance(fault.model, SparseFault) and fault.model.unit == "per_bit":
+            raise ValueError(
+                f"fault {fault.name!r}: per_bit needs gradients of one dtype, got {sorted(map(str, dtypes))}"
+            )
+        sizes = np.array([slot.stop - slot.start for slot in slots], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        by_name = {slot.name: int(offset) for slot, offset in zip(slots, offsets, strict=True)}
+        fault.model.check(slots[0].dtype)
+        return cls(
+            fault=fault, seed=seed, slots=slots, offsets=offsets, size=int(sizes.sum()), dtype=slots[0].dtype,
+            by_name=by_name,
+        )  # fmt: skip
+
+    def offset_of(self, slot: Slot) -> int | None:
+        """Where a parameter starts in the covered space; None for one outside it."""
+        return self.by_name.get(slot.name)
+
+    def to_flat(self, covered_K: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Covered positions as flat indices of the whole gradient."""
+        which_K = np.searchsorted(self.offsets, covered_K, side="right") - 1
+        starts = np.array([slot.start for slot in self.slots], dtype=np.int64)
+        return covered_K - self.offsets[which_K] + starts[which_K]
+
+    def key(self, step: int, attempt: int, *more: int | str) -> Key:
+        """The key of a step's draws; a permanent fault leaves the attempt out and so strikes a repetition the same."""
+        again = (attempt,) if self.fault.persistence == "transient" else ("permanent",)
+        return (self.seed, self.fault.name, *again, step, *more)
+
+    def ranks_at(self, step: int, attempt: int, world_size: int) -> frozenset[int]:
+        """The ranks struck at a step, of the whole world; empty when the schedule passes over it."""
+        key = self.key(step, attempt, "all ranks")
+        if not self.fault.schedule.strikes(step, key):
+            return frozenset()
+        if self.fault.ranks == "all":
+            return frozenset(range(world_size))
+        if isinstance(self.fault.ranks, RandomRanks):
+            chosen = generator_of(*key, "ranks").choice(world_size, self.fault.ranks.count, replace=False)
+            return frozenset(int(rank) for rank in chosen)
+        return frozenset(self.fault.ranks)
+
+
+@dataclass(kw_only=True, eq=False)
+class Strike:
+    """What one fault does to one hosted rank at one step: what was drawn, and, once settled, what landed.
+
+    `touched` holds (first strike, values before, values after) of each struck piece; `seen` (elements, squared change,
+    elements changed) of each parameter that a dense fault passed.
+    """
+
+    cover: Cover
+    step: int
+    attempt: int
+    rank: int
+    row: int
+    draws: Draws
+    drawn: int
+    flat_K: NDArray[np.int64]
+    landed: int = 0
+    changed: int = 0
+    touched: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+    seen: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    lost_K: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+
+    @property
+    def is_sparse(self) -> bool:
+        return isinstance(self.cover.fault.model, SparseFault)
+
+    def settle(self, unused: Sequence[Slot]) -> int:
+        """Count what landed and what changed bits; returns the strikes lost on parameters that no rank used.
+
+        A bucket carries zeros for an unused parameter, which strikes may have met; they never reach a gradient.
+        """
+        if self.is_sparse:
+            self.lost_K = _inside(self.flat_K, unused)
+            for low, before_K, after_K in self.touched:
+                kept_K = ~self.lost_K[low : low + len(before_K)]
+                differs_K = (as_integers(before_K) != as_integers(after_K)).numpy()
+                self.landed += int(kept_K.sum())
+                self.changed += int((differs_K & kept_K).sum())
+            return int(self.lost_K.sum())
+        for slot in unused:
+            self.seen.pop(slot.name, None)
+        self.landed = min(self.drawn, sum(elements for elements, _, _ in self.seen.values()))
+        self.changed = min(self.landed, sum(changed for _, _, changed in self.seen.values()))
+        return self.drawn - self.landed if unused else 0
+
+
+def _inside(flat_K: NDArray[np.int64], slots: Sequence[Slot]) -> NDArray[np.bool_]:
+    inside_K = np.zeros(len(flat_K), dtype=bool)
+    for slot in slots:
+        inside_K |= (flat_K >= slot.start) & (flat_K < slot.stop)
+    return inside_K
+
+
+_NOWHERE = np.empty(0, dtype=np.int64)
+
+
+def strikes_at(cover: Cover, ranks: Ranks, step: int, attempt: int) -> Iterator[Strike]:
+    """The strikes of a fault on the ranks hosted here; a fault that keeps a past sees every rank at every step."""
+    model = cover.fault.model
+    watches = isinstance(model, DenseFault) and type(model).observe is not DenseFault.observe
+    struck = cover.ranks_at(step, attempt, ranks.world_size)
+    for row, rank in enumerate(ranks.local):
+        if rank not in struck and not watches:
+            continue
+        key = cover.key(step, attempt, rank)
+        draws = Draws(key, step=step, rank=rank, row=row, size=cover.size, dtype=cover.dtype)
+        drawn, flat_K = 0, _NOWHERE
+        if rank in struck and isinstance(model, DenseFault):
+            drawn = model.events(cover.size, draws)
+        elif rank in struck and isinstance(model, SparseFault):
+            drawn = model.count(cover.size, draws)
+            places = draws.generator.choice(cover.size, drawn, replace=False, shuffle=False)
+            flat_K = cover.to_flat(np.sort(places))
+        if drawn or watches:
+            yield Strike(
+                cover=cover, step=step, attempt=attempt, rank=rank, row=row, draws=draws, drawn=drawn, flat_K=flat_K
+            )

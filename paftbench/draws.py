@@ -1,0 +1,81 @@
+"""Keyed random streams: every draw of a fault is a pure function of its key.
+
+The key of a strike is (fault_seed, fault name, attempt, step, rank), and for dense noise the parameter too; nothing
+else enters, so the same strikes come out in every placement, bucket layout and resumed run. Shapes: K = strikes,
+N = elements.
+"""
+
+import hashlib
+import struct
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Key = tuple[int | str, ...]
+
+
+def seed_of(*key: int | str) -> int:
+    """A 64-bit seed from a key; equal only for equal keys (BLAKE2b over a length-prefixed encoding)."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in key:
+        if isinstance(part, str):
+            text = part.encode()
+            digest.update(struct.pack("<cQ", b"s", len(text)) + text)
+        else:
+            digest.update(struct.pack("<cq", b"i", part))
+    return int.from_bytes(digest.digest(), "little")
+
+
+def generator_of(*key: int | str) -> np.random.Generator:
+    """A NumPy generator of its own for a key (Philox, counter-based)."""
+    return np.random.Generator(np.random.Philox(key=seed_of(*key)))
+
+
+class Draws:
+    """The random streams of one fault at one (attempt, step, rank), handed to fault models.
+
+    `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
+    `offset` of the `size` elements that the fault covers. A sparse fault's `change` sees `among`: its vectors are
+    drawn for all strikes of the key and narrowed to the slice's share, so no strike depends on how buckets cut.
+    """
+
+    def __init__(self, key: Key, *, step: int, rank: int, row: int, size: int, dtype: torch.dtype) -> None:
+        self.key = key
+        self.step = step
+        self.rank = rank
+        self.row = row
+        self.size = size
+        self.dtype = dtype
+        self.offset = 0
+        self.squared_norm: float | None = None
+        self.generator = self.fresh()
+        self._total = 0
+        self._share: NDArray[np.int64] | slice = slice(None)
+
+    def fresh(self, stream: str = "place") -> np.random.Generator:
+        """The key's stream for counts and places (or another, by name), from its beginning."""
+        return generator_of(*self.key, stream)
+
+    def among(self, total: int, share: NDArray[np.int64]) -> "Draws":
+        """The same draws, seen by the strikes numbered `share` out of `total`."""
+        narrowed = Draws(self.key, step=self.step, rank=self.rank, row=self.row, size=self.size, dtype=self.dtype)
+        narrowed.generator = self.fresh("change")
+        narrowed._total = total
+        narrowed._share = share
+        return narrowed
+
+    def integers(self, low: int, high: int) -> NDArray[np.int64]:
+        """One integer in [low, high) per strike, shape [K]."""
+        return self.generator.integers(low, high, self._total, dtype=np.int64)[self._share]
+
+    def uniform(self, columns: int | None = None) -> NDArray[np.float64]:
+        """One uniform in [0, 1) per strike, shape [K], or `columns` of them, [K, columns]."""
+        shape = self._total if columns is None else (self._total, columns)
+        return self.generator.random(shape)[self._share]
+
+    def torch_generator(self, part: int | str, device: torch.device) -> torch.Generator:
+        """A torch generator of the key and a part of the gradient, for dense draws on `device`."""
+        generator = torch.Generator(device=device)
+        generator.manual_seed(seed_of(*self.key, "dense", part) >> 1)
+        return generator

@@ -1,0 +1,91 @@
+"""What is measured of a step: how far replicas differ, how long its parts take.
+
+Shapes: L = ranks hosted here, n = elements of a block. All sums accumulate in float64.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from paftbench.ranks import Ranks
+
+CHUNK = 1 << 16  # elements of a row held in float64 at a time
+
+
+def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
+    """RMS over all W ranks of the L2 distance to the ranks' mean: divergence of parameters, inconsistency of gradients.
+
+    Every process must call it.
+    """
+    squares = torch.zeros(1, dtype=torch.float64)
+    for block_Ln in blocks:
+        if ranks.group is None and _rows_equal(block_Ln):
+            continue
+        for part_Ln in block_Ln.split(CHUNK, dim=1):
+            x_Ln = part_Ln.double()
+            mean_n = ranks.total(x_Ln.sum(0)) / ranks.world_size
+            squares += (x_Ln - mean_n).square_().sum().cpu()
+    return sqrt(float(ranks.total(squares)) / ranks.world_size)
+
+
+def _rows_equal(block_Ln: Tensor) -> bool:
+    return all(torch.equal(block_Ln[row], block_Ln[0]) for row in range(1, len(block_Ln)))
+
+
+def norm(blocks: Sequence[Tensor], row: int = 0) -> float:
+    """L2 norm of one row of the blocks."""
+    return sqrt(sum(float(torch.linalg.vector_norm(b[row], dtype=torch.float64)) ** 2 for b in blocks))
+
+
+def all_finite(blocks: Sequence[Tensor]) -> bool:
+    """Whether no element of any row is NaN or infinite."""
+    return all(bool(torch.isfinite(block).all()) for block in blocks)
+
+
+@dataclass(kw_only=True)
+class Measured:
+    """What one step showed; None where it was not measured."""
+
+    grad_norm: float | None = None
+    divergence: float | None = None
+    divergence_before: float | None = None
+    inconsistency: float | None = None
+    nsr: float | None = None
+    synced: bool = False
+    period: int | None = None
+
+
+class Clock:
+    """Seconds of a step by section; time inside a nested section counts for the inner one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Time what happens inside as `name`."""
+        self._turn()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._turn()
+            self._open.pop()
+
+    def take(self) -> dict[str, float]:
+        """The sections since the last call."""
+        seconds, self.seconds = self.seconds, {}
+        return seconds
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since
+        self._since = now

@@ -1,0 +1,50 @@
+"""One step, as a mitigation sees it."""
+
+from typing import Any
+
+from torch import Tensor
+
+from paftbench.layout import Layout
+from paftbench.ranks import Ranks
+from paftbench.replicas import Replicas
+
+
+class Step:
+    """What a mitigation may read and change: live blocks with a leading rank axis, [L, n].
+
+    `index` counts steps from 0; `state` is what the mitigation's `init` gave. A mitigation that synchronised sets
+    `synced`; one that works in periods sets `period`.
+    """
+
+    def __init__(self, index: int, replicas: Replicas, state: dict[str, Any]) -> None:
+        self.index = index
+        self.replicas = replicas
+        self.state = state
+        self.synced = False
+        self.period: int | None = None
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.replicas.ranks
+
+    @property
+    def layout(self) -> Layout:
+        return self.replicas.layout
+
+    @property
+    def lr(self) -> float:
+        return self.replicas.lr
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Aggregated gradients as each rank received them."""
+        return [block for _, block in self.replicas.gradients]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return self.replicas.parameters
+
+    @property
+    def moments(self) -> list[Tensor]:
+        """The optimizer's element-wise state."""
+        return self.replicas.moments

@@ -1,0 +1,149 @@
+"""What happens to aggregated gradients in every placement: strikes, mitigations, measurement, in one fixed order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paftbench.faults import Site
+from paftbench.injector import Injector
+from paftbench.layout import Slot
+from paftbench.metrics import Clock, Measured, norm, spread
+from paftbench.mitigations.contract import Mitigation
+from paftbench.mitigations.step import Step
+from paftbench.replicas import Replicas
+
+
+class Pipeline:
+    """A step is `begin`, [strikes on contributions, aggregation], `received`, [the optimizer's update], `updated`.
+
+    The placement does what stands in brackets. `measuring` says whether the step's metrics are wanted: measuring reads
+    only, so it never changes a trajectory.
+    """
+
+    def __init__(
+        self, replicas: Replicas, injector: Injector, mitigations: Sequence[Mitigation], clock: Clock | None = None
+    ) -> None:
+        self.replicas = replicas
+        self.injector = injector
+        self.mitigations = tuple(mitigations)
+        self.clock = clock or Clock()
+        self.states = [m.init(replicas.layout, replicas.ranks) for m in self.mitigations]
+        self.step = 0
+        self.measuring = False
+        self.measured = Measured()
+        self._last_divergence: float | None = None
+        self.syncs = 0
+        self.periods: list[int] = []
+        self.extra_collectives = 0
+        self.extra_bytes = 0
+
+    def begin(self, attempt: int = 0) -> None:
+        """Open a step: draw its strikes."""
+        self.measured = Measured()
+        with self.clock.section("inject"):
+            self.injector.begin(self.step, attempt)
+
+    def strike_contribution(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
+        """Strike what a hosted rank is about to contribute, before it is scaled by 1/W."""
+        if Site.CONTRIBUTION in self.injector.sites:
+            with self.clock.section("inject"):
+                self.injector.strike(Site.CONTRIBUTION, row, pieces)
+
+    def received(self) -> None:
+        """The aggregated gradients are there, on every hosted rank: strike them, measure, let mitigations act."""
+        gradients = self.replicas.gradients
+        if self.measuring:
+            with self.clock.section("measure"):
+                self.measured.grad_norm = norm([block for _, block in gradients])
+        with self.clock.section("inject"):
+            if Site.RESULT in self.injector.sites:
+                for row in range(len(self.replicas.ranks.local)):
+                    self.injector.strike(Site.RESULT, row, [(start, block[row]) for start, block in gradients])
+            self.injector.end(self._unused(gradients))
+        if self.measuring:
+            with self.clock.section("measure"):
+                self.measured.inconsistency = spread([block for _, block in gradients], self.replicas.ranks)
+                self.measured.nsr = self._nsr()
+        self._mitigate("on_gradients")
+        if self.measured.synced:
+            self.measured.divergence_before = self._last_divergence
+
+    def updated(self) -> None:
+        """The optimizer has decided (an update, or a skip): let mitigations act, measure, close the step."""
+        if self.measuring:
+            with self.clock.section("measure"):
+                self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
+        syncs = self.syncs
+        self._mitigate("on_step")
+        if self.measuring and self.syncs > syncs:
+            with self.clock.section("measure"):
+                self.measured.divergence_before = self.measured.divergence
+                self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
+        self._last_divergence = self.measured.divergence
+        self.step += 1
+
+    def flush(self) -> None:
+        """Apply what mitigations still hold back, before detach and at the end of a trial."""
+        self._mitigate("flush")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "injector": self.injector.state_dict(),
+            "mitigations": [m.pending(state) for m, state in zip(self.mitigations, self.states, strict=True)],
+            "syncs": self.syncs,
+            "periods": self.periods,
+            "extra": [self.extra_collectives, self.extra_bytes],
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.step = saved["step"]
+        self.injector.load_state_dict(saved["injector"])
+        self.states = [m.resume(state) for m, state in zip(self.mitigations, saved["mitigations"], strict=True)]
+        self.syncs = saved["syncs"]
+        self.periods = saved["periods"]
+        self.extra_collectives, self.extra_bytes = saved["extra"]
+
+    def _mitigate(self, moment: str) -> None:
+        traffic = self.replicas.ranks.traffic
+        before = (traffic.collectives, traffic.bytes)
+        with self.clock.section("mitigate"):
+            for mitigation, state in zip(self.mitigations, self.states, strict=True):
+                step = Step(self.step, self.replicas, state)
+                getattr(mitigation, moment)(step)
+                self._note(step)
+        self.extra_collectives += traffic.collectives - before[0]
+        self.extra_bytes += traffic.bytes - before[1]
+
+    def _note(self, step: Step) -> None:
+        if step.period is not None:
+            self.measured.period = step.period
+        if step.synced:
+            self.measured.synced = True
+            self.syncs += 1
+            if step.period is not None and (not self.periods or self.periods[-1] != step.period):
+                self.periods.append(step.period)
+
+    def _unused(self, gradients: Sequence[tuple[int, Tensor]]) -> list[Slot]:
+        """The parameters without a gradient: no rank used them in this step."""
+        covered = {slot.name for start, block in gradients for slot in self._slots(start, block)}
+        return [slot for slot in self.replicas.layout.slots if slot.name not in covered]
+
+    def _slots(self, start: int, block: Tensor) -> Sequence[Slot]:
+        return list(self.replicas.layout.within(start, start + block.shape[1]))
+
+    def _nsr(self) -> float:
+        """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over the mean gradient's.
+
+        A contribution's change reaches every rank scaled by 1/W. Several strikes on one element add in quadrature.
+        """
+        ranks = self.replicas.ranks
+        noise = self.injector.noise_sq
+        here = noise.get(Site.RESULT, 0.0) / ranks.world_size + noise.get(Site.CONTRIBUTION, 0.0) / ranks.world_size**2
+        total = float(ranks.total(torch.tensor([here], dtype=torch.float64)))
+        signal = self.measured.grad_norm or 0.0
+        if total == 0.0:
+            return 0.0
+        return total**0.5 / signal if signal else float("inf")

@@ -1,0 +1,127 @@
+"""Plugins: fault models, mitigations and workloads, found by entry point or given as files.
+
+A plugin is a frozen dataclass whose class attribute `name` is what users write; its fields are what they may set.
+"""
+
+import difflib
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+KINDS = {"fault_models": "fault model", "mitigations": "mitigation", "workloads": "workload"}
+
+T = TypeVar("T")
+_from_files: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
+
+
+@cache
+def _from_entry_points(kind: str) -> dict[str, type]:
+    return {point.name: point.load() for point in entry_points(group=f"paftbench.{kind}")}
+
+
+def known(kind: str) -> dict[str, type]:
+    """Every plugin of a kind, by name; files given by the user win over installed ones."""
+    return {**_from_entry_points(kind), **_from_files[kind]}
+
+
+def find(kind: str, name: str) -> type:
+    """The plugin class called `name`; `LookupError` with the nearest name where there is none."""
+    classes = known(kind)
+    if name not in classes:
+        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(name, classes)}")
+    return classes[name]
+
+
+def load_file(path: Path) -> list[type]:
+    """Register every plugin class that a user's file defines; returns them."""
+    path = path.resolve()
+    if not path.is_file():
+        raise LookupError(f"plugin file {path} does not exist")
+    module_name = f"paftbench_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"plugin file {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    found = []
+    for cls in vars(module).values():
+        if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(getattr(cls, "name", None), str):
+            _from_files[_kind_of(cls, path)][cls.name] = cls
+            found.append(cls)
+    if not found:
+        raise ValueError(f"plugin file {path} defines no fault model, mitigation or workload")
+    return found
+
+
+def _kind_of(cls: type, path: Path) -> str:
+    for base in cls.__mro__:
+        kind = getattr(base, "plugin_kind", None)
+        if kind in KINDS:
+            return kind
+    raise ValueError(f"{cls.__name__} in {path} is neither a fault model, a mitigation nor a workload")
+
+
+def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
+    """A validated instance of a frozen dataclass; errors are one line that names the field and `where` it stood."""
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"{where}: expected a mapping of fields, got {spec!r}")
+    names = [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
+    for key in spec:
+        if key not in names:
+            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(str(key), names)}")
+    for field in fields(cls):  # type: ignore[arg-type]
+        required = field.default is MISSING and field.default_factory is MISSING
+        if field.init and required and field.name not in spec:
+            raise ValueError(f"{where}: {field.name!r} is missing")
+    try:
+        return _adapter(cls).validate_python(dict(spec))
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = ".".join(str(part) for part in first["loc"][:1])
+        message = first["msg"].removeprefix("Value error, ")
+        got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+        raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
+
+
+@cache
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def build_named(kind: str, spec: Mapping[str, Any], where: str) -> Any:
+    """A plugin instance from `{name: ..., field: value, ...}`."""
+    if not isinstance(spec, Mapping) or "name" not in spec:
+        raise ValueError(f"{where}: expected a mapping with a name, got {spec!r}")
+    values = {key: value for key, value in spec.items() if key != "name"}
+    return build(find(kind, spec["name"]), values, f"{where} ({spec['name']})")
+
+
+def spec_of(plugin: Any) -> dict[str, Any]:
+    """The inverse of `build_named`: every field resolved, ready for JSON."""
+    return {"name": plugin.name, **field_values(plugin)}
+
+
+def field_values(instance: Any) -> dict[str, Any]:
+    return {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'? Known: ...`, for the end of an error message."""
+    names = sorted(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    return (f"; did you mean {near[0]!r}?" if near else ";") + f" Known: {', '.join(names)}."
+
+
+def source_sha256(plugin: Any) -> str:
+    """Hash of the file that defines a plugin, by which a stale result is recognised."""
+    return hashlib.sha256(Path(inspect.getfile(type(plugin))).read_bytes()).hexdigest()

@@ -1,0 +1,77 @@
+"""The replicas that one process hosts, as blocks with a leading rank axis.
+
+A placement keeps parameters in blocks: the virtual one in a few large [L, n] tensors, DDP in one [1, n] per
+parameter. Faults, mitigations and metrics see blocks only. Shapes: L = ranks hosted here, n = elements of a block.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from paftbench.layout import Layout
+from paftbench.ranks import Ranks
+
+
+class Replicas:
+    """Parameters, gradients, optimizer moments and buffers of the hosted ranks.
+
+    `owners` are the optimizer's parameters with the flat index where each starts; each holds L rows.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        ranks: Ranks,
+        modules: Sequence[nn.Module],
+        optimizer: torch.optim.Optimizer,
+        owners: Sequence[tuple[int, nn.Parameter]],
+    ) -> None:
+        self.layout = layout
+        self.ranks = ranks
+        self.modules = tuple(modules)
+        self.optimizer = optimizer
+        self.owners = tuple(owners)
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """A block's live [L, n] view."""
+        return tensor.detach().view(len(self.ranks.local), -1)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Live blocks of the parameters, in flat order."""
+        return [self.rows(owner) for _, owner in self.owners]
+
+    @property
+    def gradients(self) -> list[tuple[int, Tensor]]:
+        """Live (flat start, block) of the gradients; a parameter that no rank used is left out."""
+        return [(start, self.rows(owner.grad)) for start, owner in self.owners if owner.grad is not None]
+
+    @property
+    def moments(self) -> list[Tensor]:
+        """Live blocks of the optimizer's element-wise state: momentum, or Adam's moments; step counters are not."""
+        blocks = []
+        for _, owner in self.owners:
+            for value in self.optimizer.state.get(owner, {}).values():
+                if isinstance(value, Tensor) and value.shape == owner.shape and value.is_floating_point():
+                    blocks.append(self.rows(value))
+        return blocks
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def buffers(self) -> list[Tensor]:
+        """Copies of the floating-point buffers, one [L, n] block per buffer: integer counters are nobody's mean."""
+        columns = zip(*(list(_float_buffers(module)) for module in self.modules), strict=True)
+        return [torch.stack([buffer.detach().reshape(-1) for buffer in column]) for column in columns]
+
+    def load_buffers(self, blocks: Sequence[Tensor]) -> None:
+        """Write blocks of [1, n] or [L, n] back into every replica's buffers."""
+        for row, module in enumerate(self.modules):
+            for buffer, block in zip(_float_buffers(module), blocks, strict=True):
+                buffer.copy_(block[row if block.shape[0] > 1 else 0].view_as(buffer))
+
+
+def _float_buffers(module: nn.Module) -> list[Tensor]:
+    return [buffer for buffer in module.buffers() if buffer.is_floating_point() and buffer.numel()]
