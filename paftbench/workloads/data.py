@@ -16,6 +16,8 @@ from typing import Literal
 from paftbench.plugins import did_you_mean
 from paftbench.workloads.contract import DataId
 
+Stamps = tuple[tuple[Path, int, int], ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
@@ -86,23 +88,34 @@ def require_kind(name: str, kinds: Iterable[str]) -> None:
         raise ValueError(f"data {name!r} is no set for this workload{did_you_mean(name, fitting)}")
 
 
-def paths_of(name: str) -> list[Path]:
+def files_of(name: str, directory: Path) -> list[Path]:
+    """Where the files of a data set lie, or would."""
+    return [directory / file for file in known_set(name).files]
+
+
+def paths_of(name: str, directory: Path | None = None) -> list[Path]:
     """The files of a data set; `LookupError` naming the command that gets them where one is missing."""
-    directory = data_directory()
-    paths = [directory / file for file in known_set(name).files]
+    directory = directory or data_directory()
+    paths = files_of(name, directory)
     if any(not path.is_file() for path in paths):
         argument = " path=FILE" if name == "tokens" else ""
         raise LookupError(f"data set {name!r} is not in {directory}; get it with `paftbench data {name}{argument}`")
     return paths
 
 
-def data_id(name: str) -> DataId:
+def stamps_of(name: str, directory: Path | None = None) -> Stamps:
+    """Path, size and time of each file of a set: what caches go by; `LookupError` as `paths_of`."""
+    stats = [(path, path.stat()) for path in paths_of(name, directory)]
+    return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
+def data_id(name: str, directory: Path | None = None) -> DataId:
     """Name and fingerprint of a data set that is there; hashed once per process."""
     if name == "digits":
         return DataId(name=name, sha256=_sha256_of(digits_csv()))
     if name == "pydoc":
         return DataId(name=name, sha256=_sha256_of(pydoc_text()))
-    return DataId(name=name, sha256=_fingerprint(tuple(_stamp(path) for path in paths_of(name))))
+    return DataId(name=name, sha256=_fingerprint(stamps_of(name, directory)))
 
 
 def file_sha256(path: Path) -> str:
@@ -110,6 +123,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@cache
 def digits_csv() -> bytes:
     """scikit-learn's digits, a line per image: 64 grey values 0..16 and the class."""
     # Found without importing scikit-learn: reading the file takes 5 ms, the import most of a second.
@@ -135,13 +149,8 @@ def _sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[Path, int, int]:
-    stat = path.stat()
-    return path, stat.st_size, stat.st_mtime_ns
-
-
 @cache
-def _fingerprint(stamps: tuple[tuple[Path, int, int], ...]) -> str:
-    """SHA-256 of one file, or over the digests of several; the stamps only tell when to hash again."""
+def _fingerprint(stamps: Stamps) -> str:
+    """SHA-256 of one file, or over the digests of several."""
     digests = [file_sha256(path) for path, _, _ in stamps]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

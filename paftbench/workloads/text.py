@@ -1,8 +1,8 @@
 """Text as tokens, and shards of windows. Shapes: B = batch, T = context."""
 
+import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.workloads.contract import Batch
-from paftbench.workloads.data import KNOWN, data_directory, paths_of, pydoc_text
+from paftbench.workloads.data import KNOWN, Stamps, pydoc_text, stamps_of
 from paftbench.workloads.streams import Stream
 
 BYTES = 256
@@ -66,15 +66,14 @@ def load_corpus(name: str, vocab: int) -> Corpus:
     `vocab` 256 is bytes, more is a byte-level BPE of at most so many entries trained on the text itself; a token file
     has ids of its own, which must lie below `vocab` (0: the greatest of them sets it).
     """
-    paths_of(name)
-    return (
-        _token_file(data_directory(), vocab) if KNOWN[name].kind == "tokens" else _text(name, data_directory(), vocab)
-    )
+    stamps = stamps_of(name)
+    return _token_file(vocab, stamps) if KNOWN[name].kind == "tokens" else _text(vocab, stamps)
 
 
 @cache
-def _text(name: str, directory: Path, vocab: int) -> Corpus:
-    content = pydoc_text() if name == "pydoc" else (directory / KNOWN[name].files[0]).read_bytes()
+def _text(vocab: int, stamps: Stamps) -> Corpus:
+    # The one text without files is Python's own.
+    content = stamps[0][0].read_bytes() if stamps else pydoc_text()
     # Cut between lines, so that no character and, with BPE, no word is torn.
     cut = content.rfind(b"\n", 0, int(len(content) * TRAIN_SHARE)) + 1
     train, held_out = content[:cut], content[cut:]
@@ -85,6 +84,8 @@ def _text(name: str, directory: Path, vocab: int) -> Corpus:
 
 def _bpe(train: str, held_out: str, vocab: int) -> Corpus:
     """Byte-level BPE (Sennrich et al., 2016; over bytes as GPT-2 has it), trained on the training part alone."""
+    # A trial is one thread: the library would start one per core, and warn wherever a process forks after it.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -92,13 +93,17 @@ def _bpe(train: str, held_out: str, vocab: int) -> Corpus:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(train.splitlines(keepends=True), trainer)
-    encoded = [np.array(tokenizer.encode(part).ids, dtype=np.uint32) for part in (train, held_out)]
-    return Corpus(train=encoded[0], held_out=encoded[1], vocab=tokenizer.get_vocab_size())
+
+    def encoded(part: str) -> NDArray[np.uint32]:
+        lines = tokenizer.encode_batch_fast(part.splitlines(keepends=True))
+        return np.concatenate([np.array(line.ids, dtype=np.uint32) for line in lines])
+
+    return Corpus(train=encoded(train), held_out=encoded(held_out), vocab=tokenizer.get_vocab_size())
 
 
 @cache
-def _token_file(directory: Path, vocab: int) -> Corpus:
-    tokens = np.load(directory / KNOWN["tokens"].files[0], mmap_mode="r", allow_pickle=False)
+def _token_file(vocab: int, stamps: Stamps) -> Corpus:
+    tokens = np.load(stamps[0][0], mmap_mode="r", allow_pickle=False)
     greatest = int(tokens.max())
     if vocab and greatest >= vocab:
         raise ValueError(f"vocab (token ids below it) is {vocab}, but the token file has the id {greatest}")
