@@ -111,8 +111,9 @@ def write_trial(
 def steps_rows(
     trial: dict[str, Any], drift_path: Sequence[float], before: Sequence[float | None], strikes: Any
 ) -> list[Any]:
+    rates = np.linspace(0.1, 0.0005, trial["steps"])
     return [
-        {"step": t, "loss": [2.0] * 4, "lr": 0.1, "grad_norm": 1.0, "divergence": drift_path[t],
+        {"step": t, "loss": [2.0] * 4, "lr": float(rates[t]), "grad_norm": 1.0, "divergence": drift_path[t],
          "divergence_before": before[t], "inconsistency": 0.0, "nsr": 0.1, "strikes": strikes(t),
          "synced": before[t] is not None, "period": 10, "seconds": {}}
         for t in range(trial["steps"])
@@ -155,10 +156,12 @@ def write_cell(
     rows = steps_rows(trial, after.tolist(), [float(before[t]) if is_sync[t] else None for t in range(steps)], struck)
     return write_trial(
         directory, trial, grid=grid, labels=labels, golden_id=golden_id, metric=curve[-1], curve=curve, rows=rows,
-        metric_name="accuracy" if workload["name"] == "resnet" else "val_loss", drawn=sum(row["strikes"] for row in rows),
+        metric_name="accuracy" if workload["name"] == "resnet" else "val_loss",
+        drawn=sum(row["strikes"] for row in rows),
         outcome="masked" if isnan(end) or mitigation != "ddp" or end > 0.98 else "degraded",
         injections=_injections(rows, burst, seed),
-        mitigation={"syncs": sum(is_sync), "periods": [10], "bytes": 320_000 * sum(is_sync), "collectives": 0, "memory_bytes": 0},
+        mitigation={"syncs": sum(is_sync), "periods": [10], "bytes": 320_000 * sum(is_sync), "collectives": 0,
+                    "memory_bytes": 0},
     )  # fmt: skip
 
 
@@ -172,7 +175,8 @@ def _injections(rows: list[Any], burst: bool, seed: int) -> list[dict[str, Any]]
                 for bit in (31, 30, 3):
                     found.append({**common, "parameter": f"layer{bit}.weight", "index": 5, "bit": bit,
                                   "bits_before": "0x3f800000", "bits_after": "0x3f800008", "value_before": 1.0,
-                                  "value_after": -1.0 if bit == 31 else 1.5, "norm": None, "elements": None})  # fmt: skip
+                                  "value_after": -1.0 if bit == 31 else 1.5, "norm": None,
+                                  "elements": None})  # fmt: skip
             else:
                 found.append({**common, "parameter": None, "index": None, "bit": None, "bits_before": None,
                               "bits_after": None, "value_before": None, "value_after": None,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, nan
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.plugins import did_you_mean
 
-NO_GAP = "no gap"
+NO_GAP: Final = "no gap"
 UNRATED = frozenset({"missing", "no strike", "error"})
 
 
@@ -97,7 +97,8 @@ def _place(cell: Cell) -> tuple[Any, ...]:
     turn = {"golden": 0, "ddp": 1, "averaging_limit": 3}.get(mitigation, 2)
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
-    return cell.grid != "golden", cell.grid, numbers, turn, mitigation, cell.workload
+    stacked = len(cell.runs[0].trial.get("mitigations", ()))
+    return cell.grid != "golden", cell.grid, numbers, turn, stacked, mitigation, cell.workload
 
 
 def _axis(run: Run, by: str) -> dict[str, Any]:

@@ -156,6 +156,14 @@ class Sweep:
             return []
         return [other for other in self.everything if other.golden and other.setting == own.setting]
 
+    def limits(self, run: Run) -> list[Run]:
+        """The averaging limit of every seed of the run's setting: `regather` and nothing else."""
+        return [
+            other
+            for other in self.everything
+            if other.setting == run.setting and [m["name"] for m in other.trial.get("mitigations", ())] == ["regather"]
+        ]
+
 
 def load(directory: Path) -> Sweep:
     """The trials of a sweep directory, or one trial directory among its siblings.

@@ -27,7 +27,7 @@ def rows(directory: Path, by: str | None = None) -> list[Row]:
 
 def _row(sweep: Sweep, cell: Cell) -> Row:
     judge = cell.runs[0].judge
-    metrics = {view: _over(cell, lambda run, view=view: run.metric(view)) for view in VIEWS}
+    metrics = {view: _over(cell, _getter("metric", view)) for view in VIEWS}
     gaps = {view: _gap(sweep, cell, view) for view in VIEWS}
     return {
         "grid": cell.grid,

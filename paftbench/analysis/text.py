@@ -8,6 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from paftbench.store import encode_line
+
 
 def number(value: float | None, digits: int = 3) -> str:
     """A measured value: `digits` significant digits, three decimals below 10; "-" where it was not measured."""
@@ -67,3 +69,8 @@ def draw(
     out = StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def to_json(payload: Sequence[object]) -> str:
+    """Rows as JSON; NaN and infinities as the strings that result files use."""
+    return "[" + ",\n".join(encode_line({"row": row})[len('{"row":') : -2] for row in payload) + "]"

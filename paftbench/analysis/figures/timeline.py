@@ -1,0 +1,69 @@
+"""Which rank was struck when, and when ranks were averaged: a panel per fault, of its first seed."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from paftbench.analysis.figures.style import GREY, INK, Look, canvas, looks
+from paftbench.analysis.figures.traces import draw_marks, trace
+from paftbench.analysis.panels import Panel, panels
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.text import compact
+
+
+def figure(sweep: Sweep) -> Figure:
+    """A row of ticks per rank for strikes, and one per mitigation for its synchronisations."""
+    shown = panels(sweep)
+    look = looks(shown)
+    syncing = [_syncing(panel) for panel in shown]
+    heights = [
+        0.6 + 0.15 * (panel.lead.trial["world_size"] + len(names)) for panel, names in zip(shown, syncing, strict=True)
+    ]
+    fig = canvas(9.0, 0.3 + sum(heights))
+    rows = fig.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
+    for axes, panel, names in zip(rows[:, 0], shown, syncing, strict=True):
+        _draw(axes, panel, names, look)
+    rows[-1, 0].set_xlabel("completed steps")
+    return fig
+
+
+def struck_steps(run: Run) -> dict[int, set[int]]:
+    """Completed steps with a logged strike, by rank."""
+    found: dict[int, set[int]] = {rank: set() for rank in range(run.trial["world_size"])}
+    for row in run.injections():
+        found[row["rank"]].add(row["step"] + 1)
+    return found
+
+
+def _syncing(panel: Panel) -> list[str]:
+    return [
+        name
+        for name, runs in panel.series.items()
+        if name not in ("golden", "averaging_limit") and len(trace(runs[0]).synced)
+    ]
+
+
+def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, Look]) -> None:
+    run = panel.lead
+    by_rank = struck_steps(run)
+    for rank, steps in by_rank.items():
+        draw_marks(axes, np.array(sorted(steps), dtype=float), rank, INK)
+    # Past the log's size cap the rank is not known, only that the step was struck.
+    unknown = sorted(set(trace(run).struck) - set().union(*by_rank.values()))
+    for rank in by_rank if unknown else ():
+        draw_marks(axes, np.array(unknown, dtype=float), rank, "#cccccc")
+    for i, name in enumerate(names):
+        draw_marks(axes, trace(panel.series[name][0]).synced, len(by_rank) + i, look[name].color)
+    labels = [*(f"rank {rank}" for rank in by_rank), *(f"{look[name].label} syncs" for name in names)]
+    axes.set_yticks(range(len(labels)), labels)
+    for label, name in zip(axes.get_yticklabels()[len(by_rank) :], names, strict=True):
+        label.set_color(look[name].color)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_xlim(0, run.trial["steps"] + 1)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    axes.set_title(panel.title, loc="left", fontweight="bold", pad=4)
+    note = f"seed {run.seed}: {compact(run.get('strikes', 'drawn'))} strikes"
+    if unknown:
+        note += "; light: rank not logged"
+    axes.set_title(note, loc="right", fontsize=7.5, color=GREY, pad=4)

@@ -1,0 +1,161 @@
+"""Series of a run as arrays, and how panels draw them: S = seeds, t = steps, e = evaluations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, floor, isfinite, log10
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from numpy.typing import NDArray
+
+from paftbench.analysis.figures.style import INK, Look
+from paftbench.analysis.panels import Panel
+from paftbench.analysis.runs import Run, View
+
+Floats = NDArray[np.float64]
+DECADES = 9  # more would leave a saw-tooth no height
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """steps.jsonl of one run; `spread` at `at` falls vertically where a synchronisation does."""
+
+    at: Floats
+    spread: Floats
+    struck: Floats
+    synced: Floats
+
+
+@lru_cache(maxsize=512)
+def trace(run: Run) -> Trace:
+    """Completed steps count from 1: what step 0 left behind stands at 1."""
+    at: list[float] = []
+    spread: list[float] = []
+    rows = run.steps()
+    for row in rows:
+        for key in ("divergence_before", "divergence"):
+            if row.get(key) is not None:
+                at.append(row["step"] + 1)
+                spread.append(float(row[key]))
+    return Trace(
+        at=np.array(at, dtype=float),
+        spread=np.array(spread, dtype=float),
+        struck=np.array([row["step"] + 1 for row in rows if row.get("strikes")], dtype=float),
+        synced=np.array([row["step"] + 1 for row in rows if row.get("synced")], dtype=float),
+    )
+
+
+def history(run: Run, view: View) -> tuple[Floats, Floats]:
+    """Evaluations: completed steps [e] and the metric [e], NaN where it was not finite."""
+    steps = np.array(run.get("history", "step") or [], dtype=float)
+    values = np.array(run.get("history", view) or [], dtype=float)
+    return steps, np.where(np.isfinite(values), values, np.nan)
+
+
+def draw_seeds(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float = 1.6) -> None:
+    """Each seed as a thin line, and their median on top where they share their steps."""
+    drawn = [(x, y) for x, y in lines if len(x)]
+    if len(drawn) > 1:
+        for x, y in drawn:
+            axes.plot(x, y, color=look.color, linewidth=0.6, alpha=0.4, zorder=look.order - 1)
+    if not drawn:
+        return
+    same = [y for x, y in drawn if len(x) == len(drawn[0][0]) and np.array_equal(x, drawn[0][0])]
+    # A step at which some seed is not finite has no median: the line stops there.
+    axes.plot(drawn[0][0], np.median(np.stack(same), axis=0), linewidth=width, **look.of_line())
+
+
+def draw_curves(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+    """The judged metric over steps; a loss is cut a little above its untrained value."""
+    for name, runs in panel.series.items():
+        draw_seeds(axes, [history(run, panel.judge) for run in runs], looks[name])
+    if panel.lead.get("metric", "direction") == "min":
+        starts = [y[0] for runs in panel.series.values() for run in runs if len(y := history(run, panel.judge)[1])]
+        low, high = axes.get_ylim()
+        if starts and np.isfinite(starts).any():
+            axes.set_ylim(low, min(high, low + 1.1 * (float(np.nanmax(starts)) - low)))
+    axes.set_ylabel(f"{panel.metric.replace('_', ' ')}, {panel.judge.replace('_', ' ')}")
+
+
+def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+    """Divergence on a log axis; zero has a place of its own at the bottom, what is above the axis is said in words."""
+    traces = {name: [trace(run) for run in runs] for name, runs in panel.series.items() if name != "golden"}
+    values = np.concatenate([t.spread for group in traces.values() for t in group] or [np.zeros(0)])
+    positive = values[np.isfinite(values) & (values > 0)]
+    low = floor(log10(positive.min())) if len(positive) else -3
+    high = min(ceil(log10(positive.max())) if len(positive) else 0, low + DECADES)
+    high = max(high, low + 1)
+    zero, top = 10.0 ** (low - 0.6), 10.0**high
+    for name, group in traces.items():
+        placed = [(t.at, np.clip(np.nan_to_num(t.spread, nan=np.inf, posinf=np.inf), zero, top)) for t in group]
+        draw_seeds(axes, placed, looks[name], width=1.1)
+    axes.set_yscale("log")
+    axes.set_ylim(10.0 ** (low - 0.8), top * 1.3)
+    axes.axhspan(10.0 ** (low - 0.8), 10.0 ** (low - 0.3), color="#f3f3f3", zorder=0, linewidth=0)
+    every = max(1, ceil((high - low) / 5))
+    powers = range(low, high + 1, every)
+    axes.yaxis.set_major_locator(FixedLocator([zero, *(10.0**power for power in powers)]))
+    axes.yaxis.set_major_formatter(FixedFormatter(["0", *(f"$10^{{{power}}}$" for power in powers)]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("divergence")
+    _say_what_is_above(axes, traces, top, looks)
+
+
+def _say_what_is_above(axes: Axes, traces: dict[str, list[Trace]], top: float, looks: dict[str, Look]) -> None:
+    lines = []
+    for name, group in traces.items():
+        largest = max((float(np.max(np.nan_to_num(t.spread, nan=np.inf))) for t in group if len(t.spread)), default=0.0)
+        if largest > top:
+            size = f"up to $10^{{{floor(log10(largest))}}}$" if isfinite(largest) else "not finite"
+            lines.append((f"{looks[name].label}: {size}", looks[name].color))
+    for i, (text, color) in enumerate(lines):
+        axes.text(0.99, 0.9 - 0.1 * i, text, color=color, fontsize=7, ha="right", va="top", transform=axes.transAxes)
+
+
+def tick_rows(panel: Panel, looks: dict[str, Look]) -> list[tuple[str, Floats, str]]:
+    """Rows of ticks, of the first seed: label, steps and colour of strikes, then of each mitigation's syncs."""
+    rows = [("strikes", trace(panel.lead).struck, INK)]
+    for name, runs in panel.series.items():
+        synced = trace(runs[0]).synced
+        if len(synced) and name not in ("golden", "averaging_limit"):
+            rows.append(("syncs" if len(rows) == 1 else "", synced, looks[name].color))
+    return rows
+
+
+def tick_height(panel: Panel, looks: dict[str, Look]) -> float:
+    """Height of the ticks where a panel has 7."""
+    return 0.1 + 0.55 * len(tick_rows(panel, looks))
+
+
+def draw_ticks(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+    """Steps with strikes and with synchronisations."""
+    rows = tick_rows(panel, looks)
+    for i, (_, steps, color) in enumerate(rows):
+        draw_marks(axes, steps, i, color)
+    axes.set_ylim(len(rows) - 0.45, -0.5)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    axes.tick_params(axis="both", length=0)
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.set_xlabel("completed steps", labelpad=1)
+
+
+def draw_marks(axes: Axes, steps: Floats, height: float, color: str) -> None:
+    """A tick per step at `height`; steps in a row are a bar, not a comb."""
+    for first, last in _stretches(steps):
+        if last > first:
+            axes.broken_barh([(first - 0.5, last - first + 1)], (height - 0.3, 0.6), color=color, linewidth=0)
+        else:
+            axes.vlines(first, height - 0.36, height + 0.36, color=color, linewidth=0.9)
+
+
+def _stretches(steps: Floats) -> list[tuple[float, float]]:
+    """Steps in a row as (first, last)."""
+    if not len(steps):
+        return []
+    parts = np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1)
+    return [(float(part[0]), float(part[-1])) for part in parts]

@@ -1,0 +1,111 @@
+"""What a figure's panel shows: one fault, the mitigations under it, its golden runs and its averaging limit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paftbench.analysis.cells import cells
+from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.analysis.stats import NO_CLAIM, claim_of
+
+_NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Finished runs by mitigation label, golden first, plain DDP next, the averaging limit last."""
+
+    sweep: Sweep
+    grid: str
+    series: Mapping[str, tuple[Run, ...]]
+
+    @property
+    def lead(self) -> Run:
+        """A run that has the panel's faults, if any run has."""
+        runs = [run for group in self.series.values() for run in group]
+        return next((run for run in runs if run.faulty), runs[-1])
+
+    @property
+    def judge(self) -> View:
+        return self.lead.judge
+
+    @property
+    def metric(self) -> str:
+        return str(self.lead.get("metric", "name") or "metric")
+
+    @cached_property
+    def claimless(self) -> bool:
+        """Fewer than 3 seeds."""
+        return claim_of(len({run.seed for runs in self.series.values() for run in runs})) == "none"
+
+    @property
+    def workload(self) -> str:
+        workload = self.lead.trial["workload"]
+        name = _NAMES.get(workload["name"], workload["name"])
+        size = f" {workload['size']}" if "size" in workload else ""
+        return f"{name}{size} on {workload['data']}" if workload.get("data") else f"{name}{size}"
+
+    @property
+    def fault(self) -> str:
+        """The faults in words: `bit flip 0.01 per element, burst, 1 random rank`."""
+        return " + ".join(_fault_text(fault) for fault in self.lead.trial.get("faults", ())) or "no faults"
+
+    @property
+    def title(self) -> str:
+        return f"{self.workload}: {self.fault}{self.caveat}"
+
+    @property
+    def caveat(self) -> str:
+        """What too few seeds must say."""
+        return f" ({NO_CLAIM})" if self.claimless else ""
+
+
+def panels(sweep: Sweep) -> list[Panel]:
+    """A panel per fault cell with a finished run; where there are no others, one for the golden runs."""
+    groups: dict[tuple[Any, ...], dict[str, list[Run]]] = {}
+    for cell in cells(sweep):
+        for run in cell.done:
+            if not run.golden:
+                groups.setdefault((cell.grid, cell.fault, run.setting), {}).setdefault(run.mitigation, []).append(run)
+    found = []
+    for (grid, _, _), series in groups.items():
+        runs = [run for group in series.values() for run in group]
+        seeds = {run.seed for run in runs}
+        golden = [run for run in sweep.goldens(runs[0]) if run.seed in seeds and run.result is not None]
+        limit = [run for run in sweep.limits(runs[0]) if run.seed in seeds and run.result is not None]
+        ordered = {"golden": golden, **{name: group for name, group in series.items() if name != "averaging_limit"}}
+        ordered["averaging_limit"] = limit or series.get("averaging_limit", [])
+        found.append(Panel(sweep=sweep, grid=grid, series=_filled(ordered)))
+    if found:
+        return found
+    golden_runs: dict[str, list[Run]] = {}
+    for run in sweep.selected:
+        if run.result is not None:
+            golden_runs.setdefault(run.setting, []).append(run)
+    return [Panel(sweep=sweep, grid="golden", series={"golden": tuple(runs)}) for runs in golden_runs.values()]
+
+
+def hardest(found: Sequence[Panel]) -> list[Panel]:
+    """The last panel, thus the largest degree, of each grid and workload."""
+    last = {(panel.workload, panel.grid): panel for panel in found}
+    order = {panel.workload: i for i, panel in reversed(list(enumerate(found)))}
+    return sorted(last.values(), key=lambda panel: (order[panel.workload], "flip" in panel.fault))
+
+
+def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
+    return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in series.items() if runs}
+
+
+def _fault_text(fault: Mapping[str, Any]) -> str:
+    words = (str(fault["model"]), f"{fault.get('degree', 0):g}", str(fault.get("unit", "")))
+    text = " ".join(words).replace("_", " ")
+    schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
+    if schedule != "every_step":
+        every = f" every {schedule['every']} steps" if schedule.get("kind") == "burst" else ""
+        text += f", {schedule.get('kind', schedule)}{every}"
+    if isinstance(ranks, Mapping):
+        text += f" on {ranks.get('random')} random rank" + ("" if ranks.get("random") == 1 else "s")
+    elif ranks != "all":
+        text += f" on rank {', '.join(map(str, ranks))}"
+    return text
