@@ -1,0 +1,24 @@
+"""The body of a trial's own process, forked from the server."""
+
+import os
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from paftbench.process import die_with_parent
+
+
+def run_forked(target: str, directory: Path, log: Path) -> None:
+    """Run `module:function` on a trial directory; everything it prints goes to `log`, its result is the exit code."""
+    die_with_parent()
+    # Ctrl-C reaches the whole terminal group; the sweep decides what becomes of its trials.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    module, _, function = target.partition(":")
+    sys.exit(getattr(import_module(module), function)(directory))

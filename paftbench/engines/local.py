@@ -1,0 +1,130 @@
+"""Trials on this machine: virtual ones forked from a warm server, torchrun ones as subprocesses."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from paftbench.engines.child import run_forked
+from paftbench.store import LOG
+
+GRACE_S = 5.0
+TARGET = "paftbench.trial:run_trial"
+
+
+class Running(Protocol):
+    """One trial's process, or the launcher of its processes."""
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Forked:
+    """A virtual trial: one process forked from the server, which has imported torch already."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["paftbench.engines.preload"])
+        self._process = context.Process(target=run_forked, args=(target, directory, directory / LOG))
+        self._process.start()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class Launched:
+    """A torchrun trial: its agent, in a session of its own."""
+
+    def __init__(self, target: str, directory: Path, processes: int) -> None:
+        module = target.partition(":")[0]
+        torchrun = [sys.executable, "-m", "paftbench.engines.agent", "--standalone", "--nproc-per-node", str(processes)]
+        with (directory / LOG).open("ab") as log:
+            self._process = subprocess.Popen(
+                [*torchrun, "-m", module, str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class LocalEngine:
+    """`slots` processes at a time; a torchrun trial takes as many slots as it has processes, and never more than all.
+
+    `target` is what a trial's process runs on its directory. A context manager: leaving it stops what still runs.
+    """
+
+    def __init__(self, slots: int, target: str = TARGET) -> None:
+        if slots < 1:
+            raise ValueError(f"jobs (processes at a time) must be >= 1, got {slots}")
+        self.slots = slots
+        self._target = target
+        self._running: dict[Path, tuple[Running, int]] = {}
+
+    def __enter__(self) -> "LocalEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(list(self._running))
+
+    def fits(self, processes: int) -> bool:
+        """Whether a trial of so many processes can start now."""
+        return sum(slots for _, slots in self._running.values()) + min(processes, self.slots) <= self.slots
+
+    def start(self, directory: Path, processes: int, *, torchrun: bool) -> None:
+        """Start the trial of a directory."""
+        running: Running = Launched(self._target, directory, processes) if torchrun else Forked(self._target, directory)
+        self._running[directory] = (running, min(processes, self.slots))
+
+    def ended(self) -> list[tuple[Path, int]]:
+        """Trials that ended since the last call, with their exit codes; minus the signal for a killed one."""
+        codes = [(directory, running.poll()) for directory, (running, _) in self._running.items()]
+        ended = [(directory, code) for directory, code in codes if code is not None]
+        for directory, _ in ended:
+            del self._running[directory]
+        return ended
+
+    def stop(self, directories: list[Path]) -> None:
+        """End trials: SIGTERM, which lets a launcher end its ranks, then SIGKILL."""
+        running = [self._running.pop(directory)[0] for directory in directories if directory in self._running]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + GRACE_S
+        while any(process.poll() is None for process in running) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+        while any(process.poll() is None for process in running):
+            time.sleep(0.02)
+
+
+def signal_name(code: int) -> str:
+    """How an exit code reads to people."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,36 @@
+"""Stands in for a trial: behaves as `<id>.behaviour` beside its directory says, without training anything."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from paftbench.files import encode_line, write_json
+
+
+def run(directory: Path) -> int:
+    """The target of the engine under test."""
+    planned = json.loads((directory / "trial.json").read_text())
+    with (directory.parent / "starts.txt").open("a") as starts:
+        starts.write(planned["id"] + "\n")
+    behaviour: dict[str, Any] = {}
+    for name in ("all", planned["id"]):
+        path = directory.parent / f"{name}.behaviour"
+        if path.exists():
+            behaviour.update(json.loads(path.read_text()))
+    for row in behaviour.get("steps", []):
+        with (directory / "steps.jsonl").open("a") as steps:
+            steps.write(encode_line(row))
+    time.sleep(behaviour.get("sleep", 0))
+    if behaviour.get("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "failure" in behaviour:
+        write_json(directory / "failure.json", behaviour["failure"])
+        return 1
+    keys = ("id", "name", "experiment", "grid", "labels", "golden_id")
+    result = {"schema": 1, **{key: planned[key] for key in keys}, "outcome": "masked", "reason": None}
+    result["time"] = {"step_max_s": 0.001, "total_s": 0.01}
+    write_json(directory / "result.json", {**result, "mark": behaviour.get("mark")})
+    return 0

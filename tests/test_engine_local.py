@@ -1,0 +1,269 @@
+"""The local engine and the sweep on it: nothing is lost, nothing runs twice, nothing is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paftbench import verdict
+from paftbench.engines.local import LocalEngine
+from paftbench.experiment import plan
+from paftbench.experiment_file import parse_experiment
+from paftbench.store import Planned, read_json, read_results, try_claim
+from paftbench.sweep import Finished, Policy, Sweep, state_of
+
+FAKE = "fake_trial:run"
+
+
+@pytest.fixture
+def planned() -> list[Planned]:
+    """A golden run and two cells, one seed."""
+    content = {
+        "name": "fake",
+        "base": {"workload": {"name": "quadratic"}, "steps": 5, "timeout_s": 60},
+        "grids": [
+            {
+                "name": "noise",
+                "set": {"faults": [{"name": "noise", "model": "gaussian_noise", "degree": 0.1}]},
+                "axes": {"faults.noise.degree": [0.1, 0.2]},
+            }
+        ],
+    }
+    return plan(parse_experiment(content, "fake"))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
+    with LocalEngine(2, target=FAKE) as local:
+        yield local
+
+
+def tell(root: Path, item: Planned, **behaviour: Any) -> None:
+    """How the fake trial is to behave."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / f"{item.id}.behaviour").write_text(json.dumps(behaviour))
+
+
+def run(root: Path, planned: list[Planned], engine: LocalEngine, policy: Policy | None = None) -> list[Finished]:
+    ended: list[Finished] = []
+    Sweep(root=root, planned=planned, engine=engine, policy=policy or Policy(), report=ended.append).run()
+    return ended
+
+
+def starts(root: Path) -> list[str]:
+    """Ids in the order in which trials started."""
+    return (root / "starts.txt").read_text().split() if (root / "starts.txt").exists() else []
+
+
+def test_the_golden_run_comes_before_those_it_judges_and_finished_trials_are_skipped(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    ended = run(tmp_path, planned, engine)
+    assert [item.outcome for item in ended] == ["masked"] * 3
+    assert starts(tmp_path)[0] == planned[0].id and ended[0].planned.grid == "golden"
+    assert run(tmp_path, planned, engine) == [] and len(starts(tmp_path)) == 3
+
+
+def test_a_killed_worker_costs_only_its_trial(tmp_path: Path, planned: list[Planned], engine: LocalEngine) -> None:
+    tell(tmp_path, planned[1], kill=True)
+    outcomes = {item.planned.id: (item.outcome, item.reason) for item in run(tmp_path, planned, engine)}
+    outcome, reason = outcomes.pop(planned[1].id)
+    assert outcome == "error" and reason is not None and reason.startswith("killed by SIGKILL")
+    assert {outcome for outcome, _ in outcomes.values()} == {"masked"} and len(outcomes) == 2
+
+
+def test_a_death_after_a_strike_is_a_crash_and_before_any_an_error(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    tell(tmp_path, planned[1], kill=True, steps=[{"step": 0, "strikes": 3}])
+    tell(tmp_path, planned[2], failure={"strikes": 2, "reason": "ValueError: loss"})
+    outcomes = {item.planned.id: item.outcome for item in run(tmp_path, planned, engine)}
+    assert outcomes[planned[1].id] == outcomes[planned[2].id] == "crashed"
+    assert read_json(tmp_path / planned[1].id / "result.json")["strikes"]["drawn"] == 3
+
+
+def test_running_out_of_memory_is_an_error_even_after_strikes(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    tell(tmp_path, planned[1], failure={"strikes": 2, "reason": "torch.OutOfMemoryError: CUDA out of memory"})
+    outcomes = {item.planned.id: item.outcome for item in run(tmp_path, planned[:2], engine)}
+    assert outcomes[planned[1].id] == "error"
+
+
+def test_a_trial_past_its_timeout_is_hung(tmp_path: Path, planned: list[Planned], engine: LocalEngine) -> None:
+    slow = replace(planned[0], trial=replace(planned[0].trial, timeout_s=0.3))
+    tell(tmp_path, slow, sleep=60)
+    (ended,) = run(tmp_path, [slow], engine)
+    assert ended.outcome == "hung" and ended.reason == "not finished after timeout_s = 0.3"
+
+
+def test_a_trial_that_stops_stepping_is_hung_by_the_goldens_slowest_step(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "HANG_FLOOR_S", 0.3)
+    tell(tmp_path, planned[1], steps=[{"step": 0, "strikes": 1}], sleep=60)
+    ended = {item.planned.id: item for item in run(tmp_path, planned[:2], engine)}
+    assert ended[planned[1].id].outcome == "hung"
+    assert "no step for" in str(ended[planned[1].id].reason)
+
+
+def test_errors_run_again_only_when_asked_and_x_stops_at_the_first(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    tell(tmp_path, planned[0], failure={"strikes": 0, "reason": "ValueError: ours"})
+    assert len(run(tmp_path, planned, engine, Policy(stop_at_error=True))) == 1
+    tell(tmp_path, planned[0])
+    assert len(run(tmp_path, planned, engine)) == 2
+    assert state_of(tmp_path / planned[0].id, planned[0]) == "error"
+    assert [item.outcome for item in run(tmp_path, planned, engine, Policy(retry_errors=True))] == ["masked"]
+
+
+def test_force_keeps_the_old_result_until_the_new_one_is_there(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    run(tmp_path, planned[:1], engine)
+    tell(tmp_path, planned[0], sleep=60)
+    old = read_json(tmp_path / planned[0].id / "result.json")
+    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, policy=Policy(force=True))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    sweep._collect = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run()
+    assert read_json(tmp_path / planned[0].id / "result.json") == old
+    tell(tmp_path, planned[0], mark=1)
+    assert len(run(tmp_path, planned[:1], engine, Policy(force=True))) == 1
+    assert read_json(tmp_path / planned[0].id / "result.json")["mark"] == 1
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_changed_plugin_makes_a_result_stale_and_only_then_it_runs_again(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    run(tmp_path, planned, engine)
+    changed = [replace(item, sources={**item.sources, "quadratic": "0" * 64}) for item in planned[:1]] + planned[1:]
+    assert state_of(tmp_path / changed[0].id, changed[0]) == "stale"
+    assert run(tmp_path, changed, engine) == []
+    assert state_of(tmp_path / changed[0].id, changed[0]) == "stale"
+    assert [item.planned.id for item in run(tmp_path, changed, engine, Policy(rerun_stale=True))] == [changed[0].id]
+    assert state_of(tmp_path / changed[0].id, changed[0]) == "done"
+
+
+def test_a_renamed_cell_keeps_its_result_under_the_new_name(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    run(tmp_path, planned, engine)
+    renamed = [replace(item, name=f"new/{item.name}") for item in planned]
+    assert run(tmp_path, renamed, engine) == []
+    assert all(record.planned["name"].startswith("new/") for record in read_results(tmp_path))
+
+
+def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    held = try_claim(tmp_path / planned[0].id) if tmp_path.exists() else None
+    assert held is not None
+    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine)
+    collect, polls = sweep._collect, 0
+
+    def collect_and_release() -> None:
+        nonlocal polls
+        polls += 1
+        if polls == 3:
+            assert starts(tmp_path) == []
+            held.release()
+        collect()
+
+    sweep._collect = collect_and_release  # type: ignore[method-assign]
+    sweep.run()
+    assert starts(tmp_path) == [planned[0].id]
+
+
+def test_slots_are_shared_and_a_trial_larger_than_all_still_fits() -> None:
+    engine = LocalEngine(2)
+    assert engine.fits(1) and engine.fits(2) and engine.fits(8)
+    engine._running[Path("x")] = (None, 1)  # type: ignore[assignment]
+    assert engine.fits(1) and not engine.fits(2) and not engine.fits(8)
+    engine._running.clear()
+    with pytest.raises(ValueError, match=r"jobs .* must be >= 1, got 0"):
+        LocalEngine(0)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from paftbench.engines.local import LocalEngine
+from paftbench.experiment import plan
+from paftbench.experiment_file import load
+from paftbench.sweep import Sweep
+
+if __name__ == "__main__":
+    with LocalEngine(2, target="fake_trial:run") as engine:
+        Sweep(root=Path(sys.argv[2]), planned=plan(load(sys.argv[1])), engine=engine).run()
+"""
+YAML = """
+name: fake
+base: {workload: {name: quadratic}, steps: 5}
+grids:
+  - name: noise
+    set: {faults: [{name: noise, model: gaussian_noise, degree: 0.1}]}
+    axes: {faults.noise.degree: [0.1, 0.2, 0.3]}
+"""
+
+
+def sweep_process(tmp_path: Path) -> subprocess.Popen[bytes]:
+    (tmp_path / "sweep.py").write_text(SCRIPT)
+    (tmp_path / "fake.yaml").write_text(YAML)
+    arguments = [sys.executable, str(tmp_path / "sweep.py"), str(tmp_path / "fake.yaml"), str(tmp_path / "runs")]
+    return subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PAFTBENCH_MARK": str(tmp_path)})
+
+
+def processes_of(tmp_path: Path) -> list[int]:
+    """Processes, the fork server among them, that a sweep under `tmp_path` started."""
+    mark, found = f"PAFTBENCH_MARK={tmp_path}".encode(), []
+    for entry in Path("/proc").iterdir():
+        try:
+            dead = entry.name.isdigit() and (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if entry.name.isdigit() and not dead and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's parent-death signal is Linux's")
+def test_sigkill_of_a_sweep_leaves_no_process_behind(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "all.behaviour").write_text(json.dumps({"sleep": 120}))
+    process = sweep_process(tmp_path)
+    wait_until(lambda: len(starts(tmp_path / "runs")) > 0, 60)
+    assert len(processes_of(tmp_path)) >= 3
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: processes_of(tmp_path) == [], 10)
+
+
+def test_two_sweeps_that_share_a_directory_run_each_trial_once(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "all.behaviour").write_text(json.dumps({"sleep": 0.3}))
+    both = [sweep_process(tmp_path), sweep_process(tmp_path)]
+    assert [process.wait(timeout=120) for process in both] == [0, 0]
+    assert len(starts(tmp_path / "runs")) == 4 == len(set(starts(tmp_path / "runs")))
+    assert all(record.result is not None for record in read_results(tmp_path / "runs"))
+
+
+def wait_until(holds: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
