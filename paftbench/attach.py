@@ -56,7 +56,8 @@ class Attachment:
         self._exact = exact
         self._accumulation = accumulation
         self._rule = aggregator(mitigations)
-        self._slots = {parameter: slot for slot, (_, parameter) in zip(self.layout.slots, named, strict=True)}
+        slots = zip(self.layout.slots, named, strict=True)
+        self._slots: dict[Tensor, Slot] = {parameter: slot for slot, (_, parameter) in slots}
         self._whole = _WholeGradient(self.layout, named[0][1].device)
         self._rounds = 0
         self._in_round = False
@@ -166,7 +167,7 @@ class Attachment:
     def _check_called(self) -> None:
         if self._rounds == 0:
             raise RuntimeError(
-                "the hook was never called: no gradient went through the attached DDP model; call the DDP model itself, "
+                "the hook was never called: no gradient went through the attached DDP model; call the DDP model, "
                 "not its .module, and run backward() outside no_sync() before the optimizer's step"
             )
 

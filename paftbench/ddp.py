@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 Finish = Callable[[], None]
@@ -22,7 +22,7 @@ class Bucket:
     """A bucket's flat buffer and its parameters in the buffer's order, with each one's offset in it."""
 
     buffer_n: Tensor
-    parameters: list[tuple[nn.Parameter, int]]
+    parameters: list[tuple[Tensor, int]]
     is_last: bool
 
 
@@ -67,7 +67,8 @@ def relay_hook(state: Relay, bucket: dist.GradBucket) -> torch.futures.Future[to
         return start_mean(buffer_n, state.group)
     if state.failed:
         raise RuntimeError("an earlier error left this model's backward unusable; build the model anew")
-    parameters, offset = [], 0
+    parameters: list[tuple[Tensor, int]] = []
+    offset = 0
     for parameter in bucket.parameters():
         parameters.append((parameter, offset))
         offset += parameter.numel()
@@ -106,5 +107,5 @@ def _value(future: torch.futures.Future[list[Tensor]]) -> Tensor:
 def _after_backward(finish: Finish) -> None:
     """Run `finish` after DDP's own end of backward: callbacks run in the order queued, and DDP queues its one between
     these two."""
-    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine = torch.autograd.Variable._execution_engine
     engine.queue_callback(lambda: engine.queue_callback(finish))

@@ -140,7 +140,7 @@ def parse_fault(spec: Mapping[str, Any], where: str) -> Fault:
     for key in values:
         if key not in names:
             raise ValueError(f"{where} ({spec['model']}): unknown key {key!r}{did_you_mean(str(key), names)}")
-    model = build(cls, values, f"{where} ({spec['model']})")
+    model: FaultModel = build(cls, values, f"{where} ({spec['model']})")
     return Fault(
         name=_text(own.get("name", cls.name), f"{where}.name"),
         model=model,

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 KINDS = {"fault_models": "fault model", "mitigations": "mitigation", "workloads": "workload"}
 
 T = TypeVar("T")
-_from_files: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
+_from_files: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
 
 @cache
@@ -33,7 +33,7 @@ def known(kind: str) -> dict[str, type]:
     return {**_from_entry_points(kind), **_from_files[kind]}
 
 
-def find(kind: str, name: str) -> type:
+def find(kind: str, name: str) -> Any:
     """The plugin class called `name`; `LookupError` with the nearest name where there is none."""
     classes = known(kind)
     if name not in classes:
@@ -41,7 +41,7 @@ def find(kind: str, name: str) -> type:
     return classes[name]
 
 
-def load_file(path: Path) -> list[type]:
+def load_file(path: Path) -> list[Any]:
     """Register every plugin class that a user's file defines; returns them."""
     path = path.resolve()
     if not path.is_file():
@@ -53,7 +53,8 @@ def load_file(path: Path) -> list[type]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     spec.loader.exec_module(module)
-    found = []
+    found: list[Any] = []
+    cls: Any
     for cls in vars(module).values():
         if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(getattr(cls, "name", None), str):
             _from_files[_kind_of(cls, path)][cls.name] = cls
@@ -84,17 +85,18 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         if field.init and required and field.name not in spec:
             raise ValueError(f"{where}: {field.name!r} is missing")
     try:
-        return _adapter(cls).validate_python(dict(spec))
+        built: T = _adapter(cls).validate_python(dict(spec))
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"][:1])
         message = first["msg"].removeprefix("Value error, ")
         got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
         raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
+    return built
 
 
 @cache
-def _adapter(cls: type) -> TypeAdapter[Any]:
+def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 

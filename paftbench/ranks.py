@@ -13,6 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+# torch 2.14 renames it and deprecates the old name, the only one that older versions have.
+_ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 @dataclass(kw_only=True)
 class Traffic:
@@ -54,7 +57,7 @@ class Ranks:
         self.group = group
         self.exact = exact
         self.traffic = Traffic()
-        self._side_group: dist.ProcessGroup | None = None
+        self._side_group: Any = None
 
     @classmethod
     def virtual(cls, world_size: int, *, exact: bool = False) -> "Ranks":
@@ -182,7 +185,7 @@ class Ranks:
         if group is None:
             return x_LN
         rows_WN = x_LN.new_empty((self.world_size, x_LN.shape[1]))
-        dist.all_gather_into_tensor(rows_WN, x_LN.contiguous(), group=group)
+        _ALL_GATHER(rows_WN, x_LN.contiguous(), group=group)
         return rows_WN
 
     def count(self, x_LN: Tensor) -> None:

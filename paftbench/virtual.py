@@ -66,7 +66,7 @@ class Virtual:
         for row, rank in enumerate(self.ranks.local):
             with clock.section("compute"), self._random[row].active():
                 loss = loss_of(self.modules[row], rank)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
             losses.append(loss.detach())
             with clock.section("aggregate"):
                 for block in self.blocks:
