@@ -1,9 +1,13 @@
 """What a trial is going to meet, before it runs: parameter patterns that match, strikes expected, warnings."""
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 
@@ -11,7 +15,7 @@ from paftbench.config import Trial
 from paftbench.faults import Fault, RandomRanks
 from paftbench.layout import Layout
 from paftbench.schedules import Burst
-from paftbench.store import Planned
+from paftbench.store import Planned, find_trials, read_record
 from paftbench.workloads.contract import Workload
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -84,3 +88,20 @@ def _warnings(trial: Trial) -> Iterator[str]:
     cores = os.cpu_count() or 1
     if trial.placement == "torchrun" and trial.device == "cpu" and trial.processes > cores * trial.nodes:
         yield f"{trial.processes} processes on {cores} cores: step times say little"
+
+
+def predicted_seconds(root: Path, planned: Iterable[Planned]) -> dict[str, float]:
+    """Seconds by trial id: the median of finished trials that do the same work (all but faults, mitigations, seeds)."""
+    finished: dict[str, list[float]] = {}
+    for directory in find_trials(root) if root.is_dir() else []:
+        record = read_record(directory)
+        total = ((record.result or {}).get("time") or {}).get("total_s")
+        if total is not None:
+            finished.setdefault(_work(record.planned["trial"]), []).append(total)
+    works = {item.id: _work(item.trial.spec()) for item in planned}
+    return {key: median(finished[work]) for key, work in works.items() if work in finished}
+
+
+def _work(trial: Mapping[str, Any]) -> str:
+    ignored = ("faults", "mitigations", "seed", "fault_seed", "timeout_s")
+    return json.dumps({key: value for key, value in trial.items() if key not in ignored}, sort_keys=True)

@@ -225,7 +225,8 @@ def sweep_process(tmp_path: Path) -> subprocess.Popen[bytes]:
     (tmp_path / "sweep.py").write_text(SCRIPT)
     (tmp_path / "fake.yaml").write_text(YAML)
     arguments = [sys.executable, str(tmp_path / "sweep.py"), str(tmp_path / "fake.yaml"), str(tmp_path / "runs")]
-    return subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PAFTBENCH_MARK": str(tmp_path)})
+    marks = {"PYTHONPATH": str(Path(__file__).parent), "PAFTBENCH_MARK": str(tmp_path)}
+    return subprocess.Popen(arguments, env={**os.environ, **marks})
 
 
 def processes_of(tmp_path: Path) -> list[int]:

@@ -1,0 +1,68 @@
+"""`paftbench`: errors of use are one line on stderr and exit 2; nothing ever prompts."""
+
+import os
+import sys
+
+import typer
+
+from paftbench.cli.data import data
+from paftbench.cli.doctor import doctor
+from paftbench.cli.ls import ls
+from paftbench.cli.options import taking_plugins
+from paftbench.cli.plot import plot
+from paftbench.cli.run import run
+from paftbench.cli.status import status
+from paftbench.cli.table import table
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+ClickException: type[Exception] = UsageError.__mro__[1]
+
+app = typer.Typer(
+    name="paftbench",
+    help="Distributed training under silent gradient-aggregation errors, measured.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(ls)
+for _looking in (status, table, plot, data, doctor):
+    app.command()(taking_plugins(_looking))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point of the console script; ends the process with INTERFACE's exit codes."""
+    sys.exit(exit_code(sys.argv[1:] if arguments is None else arguments))
+
+
+def exit_code(arguments: list[str]) -> int:
+    """Run a command line; 2 for what the user got wrong, 130 for Ctrl-C, else the command's own."""
+    try:
+        code = app(arguments, prog_name="paftbench", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        print("paftbench: interrupted; what has finished is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of stdout has gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except ClickException as error:
+        return refused(getattr(error, "format_message", lambda: "")() or "expected a command; see paftbench --help")
+    except OSError as error:
+        return refused(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+    except (ValueError, LookupError) as error:
+        if isinstance(error, KeyError | IndexError):
+            raise
+        return refused(str(error))
+
+
+def refused(text: str) -> int:
+    """Say on one line why nothing was done."""
+    print(f"paftbench: error: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

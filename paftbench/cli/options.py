@@ -1,0 +1,60 @@
+"""What every command shares: `--plugin`, and where messages go."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PluginFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE.py", help="A file with fault models, mitigations or workloads; repeatable."),
+]
+
+
+def load_plugins(paths: Sequence[Path] | None) -> list[Path]:
+    """Register the plugins of the user's files; `ValueError` where a file cannot be imported."""
+    from paftbench.plugins import load_file
+
+    for path in paths or ():
+        try:
+            load_file(path)
+        except (ValueError, LookupError):
+            raise
+        except Exception as error:
+            raise ValueError(f"plugin file {path}: {type(error).__name__}: {error}") from error
+    return list(paths or ())
+
+
+def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with `--plugin` added, for those that only look: results are read without plugins."""
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, plugin: list[Path] | None = None, **options: Any) -> Any:
+        for path in plugin or ():
+            if not path.is_file():
+                raise LookupError(f"plugin file {path} does not exist")
+        return command(*arguments, **options)
+
+    added = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=PluginFiles)
+    wrapped.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {**command.__annotations__, "plugin": PluginFiles}
+    return wrapped
+
+
+def message(text: str) -> None:
+    """Progress and warnings: stderr, because stdout carries results only."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text in aligned columns; the last one is as long as it likes."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines)
