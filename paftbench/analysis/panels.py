@@ -98,8 +98,9 @@ def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
 
 
 def _fault_text(fault: Mapping[str, Any]) -> str:
-    words = (str(fault["model"]), f"{fault.get('degree', 0):g}", str(fault.get("unit", "")))
-    text = " ".join(words).replace("_", " ")
+    degree, unit = f"{fault.get('degree', 0):g}", str(fault.get("unit", ""))
+    words = (degree, unit) if unit.startswith("per_") else (unit, degree)
+    text = " ".join((str(fault["model"]), *words)).replace("_", " ").replace("gaussian", "Gaussian")
     schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
     if schedule != "every_step":
         every = f" every {schedule['every']} steps" if schedule.get("kind") == "burst" else ""
