@@ -78,9 +78,10 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     if _FULL in reason:
         raise OSError(errno.ENOSPC, _FULL, str(directory))
     strikes = strikes_in(directory, since)
-    struck = int(failure.get("strikes") or 0) or max(strikes.values(), default=0)
+    # What the trial itself says counts first: it leaves strikes out where the fault is ours.
+    struck = int(failure.get("strikes", max(strikes.values(), default=0)))
     memory = any(text.lower() in reason.lower() for text in _MEMORY)
-    outcome = str(failure.get("outcome") or ("crashed" if struck and not memory else "error"))
+    outcome = "crashed" if struck and not memory else "error"
     return Verdict(outcome=outcome, reason=reason, strikes=strikes or {"drawn": struck, "landed": struck})
 
 

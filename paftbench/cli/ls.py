@@ -50,7 +50,7 @@ def ls(
         typer.echo(json.dumps(brief, indent=1))
     else:
         keys = [key for key in next(iter(entries.values()), {}) if key not in ("fields", "about", "expect")]
-        typer.echo(columns([keys, *([_text(entry[key]) for key in keys] for entry in entries.values())]))
+        typer.echo(columns([keys, *([_brief(key, entry[key]) for key in keys] for entry in entries.values())]))
 
 
 def _plugins(kind: str) -> dict[str, dict[str, Any]]:
@@ -60,10 +60,12 @@ def _plugins(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _plugin(name: str, cls: Any) -> dict[str, Any]:
+    from paftbench.faults import BUILT_SITES, Site
+
     entry: dict[str, Any] = {"name": name}
     if hasattr(cls, "units"):
         entry["unit"] = {unit: f"[{low:g}, {high:g}]" for unit, (low, high) in cls.units.items()}
-        entry["sites"] = sorted(str(site) for site in cls.sites)
+        entry["sites"] = [str(site) for site in Site if site in cls.sites & BUILT_SITES]
     elif hasattr(cls, "metric"):
         entry["metric"] = f"{cls.metric} ({cls.direction})"
         entry["sizes"] = dict(cls.sizes)
@@ -89,7 +91,7 @@ def meaning_of(cls: Any, name: str) -> str:
         return f"strength of the fault: {ranges}" if name == "degree" else f"what degree counts: {', '.join(cls.units)}"
     for base in cls.__mro__:
         text = " ".join((base.__dict__.get("__doc__") or "").split())
-        for sentence in text.replace("; ", ". ").split(". "):
+        for sentence in text.split(". "):
             if f"`{name}`" in sentence or f"`{name}=" in sentence:
                 return sentence.rstrip(".")
     return ""
@@ -133,6 +135,10 @@ def _one(entry: dict[str, Any]) -> str:
         rows += [[f["name"], json.dumps(f["default"], default=str), f["meaning"]] for f in entry["fields"]]
         lines += ["", columns(rows)]
     return "\n".join(lines)
+
+
+def _brief(key: str, value: Any) -> str:
+    return ", ".join(value) if key == "sizes" and value else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """The body of a trial's own process, forked from the server."""
 
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ def run_forked(target: str, directory: Path, log: Path) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     module, _, function = target.partition(":")
