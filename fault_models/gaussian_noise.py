@@ -11,7 +11,7 @@ from paftbench.bits import as_integers
 from paftbench.draws import Draws
 from paftbench.faults import DenseFault
 
-CHUNK = 1 << 16  # elements; a multiple of 16, so that chunks draw what one whole normal_ would
+CHUNK = 1 << 16  # elements that stay in the cache; a multiple of 16, so that chunks draw what one whole normal_ would
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +32,39 @@ class GaussianNoise(DenseFault):
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
         if self.degree == 0:
             return 0
-        std = self.degree
-        if self.unit == "rms":
-            std *= float(torch.linalg.vector_norm(grad_N, dtype=torch.float64)) / grad_N.numel() ** 0.5
-        noise = torch.empty(min(CHUNK, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
-        generator = draws.torch_generator(start, grad_N.device)
-        changed, squared_norm = 0, 0.0
-        for grad in grad_N.split(CHUNK):
-            eps = noise[: grad.numel()].normal_(generator=generator).mul_(std)
-            squared_norm += float(torch.dot(eps, eps))
-            noisy = grad + eps.to(grad.dtype)
-            changed += int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
-            grad.copy_(noisy)
-        draws.squared_norm = squared_norm
+        noise = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
+        changed, draws.squared_norm = 0, 0.0
+        first = filled = 0
+        for flat, elements in draws.parts:
+            if filled and filled + elements > CHUNK:
+                changed += self._add(grad_N[first : first + filled], noise[:filled], draws)
+                first, filled = first + filled, 0
+            generator = draws.torch_generator(flat, grad_N.device)
+            std = self._std(grad_N, first + filled, elements)
+            while elements:
+                size = CHUNK if elements >= CHUNK + 16 else elements
+                eps = noise[filled : filled + size].normal_(generator=generator)
+                if self.unit == "rms":
+                    eps.mul_(std)
+                filled, elements = filled + size, elements - size
+                if elements:
+                    changed += self._add(grad_N[first : first + filled], noise[:filled], draws)
+                    first, filled = first + filled, 0
+        return changed + self._add(grad_N[first : first + filled], noise[:filled], draws)
+
+    def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
+        """Standard deviation of the noise on one parameter's gradient."""
+        if self.unit == "std":
+            return self.degree
+        part = grad_N[first : first + elements]
+        return self.degree * float(torch.linalg.vector_norm(part, dtype=torch.float64)) / elements**0.5
+
+    def _add(self, grad: Tensor, noise: Tensor, draws: Draws) -> int:
+        """Add noise in place; how many elements changed."""
+        if self.unit == "std":
+            noise.mul_(self.degree)
+        draws.squared_norm = (draws.squared_norm or 0.0) + float(torch.dot(noise, noise))
+        noisy = grad + noise.to(grad.dtype)
+        changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
+        grad.copy_(noisy)
         return changed

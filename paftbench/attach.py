@@ -51,7 +51,7 @@ class Attachment:
         ranks = Ranks.of_group(dist.get_world_size(group), group, exact=exact)
         owners = [(slot.start, parameter) for slot, (_, parameter) in zip(self.layout.slots, named, strict=True)]
         replicas = Replicas(self.layout, ranks, [ddp.module], optimizer, owners)
-        injector = Injector(faults, self.layout, ranks, seed=seed)
+        injector = Injector(faults, self.layout, ranks, seed=seed, separate=ddp.find_unused_parameters)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
         self._exact = exact
         self._accumulation = accumulation

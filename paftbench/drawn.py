@@ -78,12 +78,23 @@ class Cover:
         return frozenset(self.fault.ranks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a dense fault did to one slice, which starts at flat index `start`."""
+
+    start: int
+    elements: int
+    squared: float
+    changed: int
+
+
 @dataclass(kw_only=True, eq=False)
 class Strike:
     """What one fault does to one hosted rank at one step: what was drawn, and, once settled, what landed.
 
-    `touched` holds (first strike, values before, values after) of each struck piece; `seen` (elements, squared change,
-    elements changed) of each parameter that a dense fault passed.
+    `watches`: the fault sees every gradient before it strikes, also where it strikes none.
+
+    `touched` holds (first strike, values before, values after) of each struck piece, `seen` what a dense fault passed.
     """
 
     cover: Cover
@@ -94,10 +105,11 @@ class Strike:
     draws: Draws
     drawn: int
     flat_K: NDArray[np.int64]
+    watches: bool
     landed: int = 0
     changed: int = 0
     touched: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
-    seen: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
     lost_K: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
 
     @property
@@ -117,10 +129,10 @@ class Strike:
                 self.landed += int(kept_K.sum())
                 self.changed += int((differs_K & kept_K).sum())
             return int(self.lost_K.sum())
-        for slot in unused:
-            self.seen.pop(slot.name, None)
-        self.landed = min(self.drawn, sum(elements for elements, _, _ in self.seen.values()))
-        self.changed = min(self.landed, sum(changed for _, _, changed in self.seen.values()))
+        lost = {slot.start for slot in unused}
+        self.seen = [seen for seen in self.seen if seen.start not in lost]
+        self.landed = min(self.drawn, sum(seen.elements for seen in self.seen))
+        self.changed = min(self.landed, sum(seen.changed for seen in self.seen))
         return self.drawn - self.landed if unused else 0
 
 
@@ -153,5 +165,13 @@ def strikes_at(cover: Cover, ranks: Ranks, step: int, attempt: int) -> Iterator[
             flat_K = cover.to_flat(np.sort(places))
         if drawn or watches:
             yield Strike(
-                cover=cover, step=step, attempt=attempt, rank=rank, row=row, draws=draws, drawn=drawn, flat_K=flat_K
+                cover=cover,
+                step=step,
+                attempt=attempt,
+                rank=rank,
+                row=row,
+                draws=draws,
+                drawn=drawn,
+                flat_K=flat_K,
+                watches=watches,
             )

@@ -13,17 +13,29 @@ import torch
 from numpy.typing import NDArray
 
 Key = tuple[int | str, ...]
+Digest = hashlib.blake2b
+
+_TEXT = struct.Struct("<cQ")
+_NUMBER = struct.Struct("<cq")
 
 
 def seed_of(*key: int | str) -> int:
     """A 64-bit seed from a key; equal only for equal keys (BLAKE2b over a length-prefixed encoding)."""
+    return _seed(_digest(key))
+
+
+def _digest(key: Key) -> Digest:
     digest = hashlib.blake2b(digest_size=8)
     for part in key:
         if isinstance(part, str):
             text = part.encode()
-            digest.update(struct.pack("<cQ", b"s", len(text)) + text)
+            digest.update(_TEXT.pack(b"s", len(text)) + text)
         else:
-            digest.update(struct.pack("<cq", b"i", part))
+            digest.update(_NUMBER.pack(b"i", part))
+    return digest
+
+
+def _seed(digest: Digest) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -36,8 +48,9 @@ class Draws:
     """The random streams of one fault at one (attempt, step, rank), handed to fault models.
 
     `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
-    `offset` of the `size` elements that the fault covers. A sparse fault's `change` sees `among`: its vectors are
-    drawn for all strikes of the key and narrowed to the slice's share, so no strike depends on how buckets cut.
+    `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`: (flat start,
+    elements), one after another. A sparse fault's `change` sees `among`: its vectors are drawn for all strikes of the
+    key and narrowed to the slice's share, so no strike depends on how buckets cut.
     """
 
     def __init__(self, key: Key, *, step: int, rank: int, row: int, size: int, dtype: torch.dtype) -> None:
@@ -48,19 +61,30 @@ class Draws:
         self.size = size
         self.dtype = dtype
         self.offset = 0
+        self.parts: list[tuple[int, int]] = []
         self.squared_norm: float | None = None
-        self.generator = self.fresh()
+        self._stream = "place"
+        self._generator: np.random.Generator | None = None
+        self._torch: torch.Generator | None = None
+        self._dense: Digest | None = None
         self._total = 0
         self._share: NDArray[np.int64] | slice = slice(None)
 
-    def fresh(self, stream: str = "place") -> np.random.Generator:
-        """The key's stream for counts and places (or another, by name), from its beginning."""
-        return generator_of(*self.key, stream)
+    @property
+    def generator(self) -> np.random.Generator:
+        """The key's stream, where it stands: counts and then places, or what a strike changes."""
+        if self._generator is None:
+            self._generator = generator_of(*self.key, self._stream)
+        return self._generator
+
+    def fresh(self) -> np.random.Generator:
+        """The key's stream for counts and places from its beginning."""
+        return generator_of(*self.key, "place")
 
     def among(self, total: int, share: NDArray[np.int64]) -> "Draws":
         """The same draws, seen by the strikes numbered `share` out of `total`."""
         narrowed = Draws(self.key, step=self.step, rank=self.rank, row=self.row, size=self.size, dtype=self.dtype)
-        narrowed.generator = self.fresh("change")
+        narrowed._stream = "change"
         narrowed._total = total
         narrowed._share = share
         return narrowed
@@ -74,8 +98,11 @@ class Draws:
         shape = self._total if columns is None else (self._total, columns)
         return self.generator.random(shape)[self._share]
 
-    def torch_generator(self, part: int | str, device: torch.device) -> torch.Generator:
-        """A torch generator of the key and a part of the gradient, for dense draws on `device`."""
-        generator = torch.Generator(device=device)
-        generator.manual_seed(seed_of(*self.key, "dense", part) >> 1)
-        return generator
+    def torch_generator(self, part: int, device: torch.device) -> torch.Generator:
+        """The stream of the key and a part of the gradient, for dense draws on `device`, until the next call."""
+        if self._torch is None or self._dense is None:
+            self._torch = torch.Generator(device=device)
+            self._dense = _digest((*self.key, "dense"))
+        digest = self._dense.copy()
+        digest.update(_NUMBER.pack(b"i", part))
+        return self._torch.manual_seed(_seed(digest) >> 1)

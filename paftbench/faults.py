@@ -99,7 +99,10 @@ class DenseFault(FaultModel):
         return n if self.degree > 0 else 0
 
     def observe(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> None:
-        """See the slice that starts at flat index `start` before it is struck, at every step, scheduled or not."""
+        """See the slice that starts at flat index `start` before it is struck, at every step, scheduled or not.
+
+        A slice is one or more whole parameters, neighbours in the flat index space; `draws.parts` lists them.
+        """
 
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
         """Strike the slice in place; how many elements really changed."""

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import FORMATS, as_hex, as_integers
-from paftbench.drawn import Cover, Strike, strikes_at
+from paftbench.drawn import Cover, Seen, Strike, strikes_at
 from paftbench.faults import DenseFault, Fault, Site, SparseFault
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
+from paftbench.runs import Piece, Run, plan_runs, put_back
 
 ROW_CAP = 200_000
 
 Row = dict[str, Any]
-Piece = tuple[int, Tensor]
 
 
 class InjectionError(RuntimeError):
@@ -40,20 +40,25 @@ class Injector:
     """Applies a trial's faults to the ranks hosted here.
 
     A step is `begin`, any number of `strike` (each piece of each site once), `end`. Rows for the injection log gather
-    in `rows`, up to `ROW_CAP`; past it counts go on exactly.
+    in `rows`, up to `ROW_CAP`; past it counts go on exactly. `separate`: a struck parameter may turn out unused after
+    all, so dense faults strike parameters one by one.
     """
 
-    def __init__(self, faults: Sequence[Fault], layout: Layout, ranks: Ranks, *, seed: int) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], layout: Layout, ranks: Ranks, *, seed: int, separate: bool = False
+    ) -> None:
         self.layout = layout
         self.ranks = ranks
         self.covers = [Cover.of(fault, layout, seed) for fault in faults]
         self.states = {cover.fault.name: cover.fault.model.init(layout, ranks) for cover in self.covers}
+        self.separate = separate
         self.counts = Strikes()
         self.drawn_now = 0
         self.rows: list[Row] = []
         self.logged = 0
         self.noise_sq: dict[Site, float] = {}
         self._active: list[Strike] = []
+        self._runs: dict[tuple[str, tuple[tuple[int, int], ...]], list[Run]] = {}
 
     @property
     def sites(self) -> frozenset[Site]:
@@ -123,28 +128,29 @@ class Injector:
 
     def _strike_dense(self, model: DenseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
         state = self.states[strike.cover.fault.name]
-        for start, grad_N in pieces:
-            for slot in self.layout.within(start, start + grad_N.numel()):
-                offset = strike.cover.offset_of(slot)
-                if offset is None:
-                    continue
-                part_N = grad_N[slot.start - start : slot.stop - start]
-                strike.draws.offset = offset
-                model.observe(part_N, slot.start, state, strike.draws)
-                if strike.drawn:
-                    self._change_dense(model, strike, slot, part_N, state)
+        for run in self._runs_of(strike.cover, pieces):
+            grad_N, origins = run.take(pieces)
+            strike.draws.offset = run.offset
+            strike.draws.parts = run.parts
+            if strike.watches:
+                model.observe(grad_N, run.start, state, strike.draws)
+            if strike.drawn:
+                before_N = None if model.reports_norm else grad_N.clone()
+                changed = model.change(grad_N, run.start, state, strike.draws)
+                put_back(grad_N, origins)
+                if before_N is None:
+                    squared = strike.draws.squared_norm or 0.0
+                else:
+                    squared = float((grad_N.double() - before_N.double()).square().sum())
+                strike.seen.append(Seen(start=run.start, elements=grad_N.numel(), squared=squared, changed=changed))
+                self._add_noise(strike, squared)
 
-    def _change_dense(
-        self, model: DenseFault, strike: Strike, slot: Slot, part_N: Tensor, state: dict[str, Tensor]
-    ) -> None:
-        before_N = None if model.reports_norm else part_N.clone()
-        changed = model.change(part_N, slot.start, state, strike.draws)
-        if before_N is None:
-            squared = strike.draws.squared_norm or 0.0
-        else:
-            squared = float((part_N.double() - before_N.double()).square().sum())
-        strike.seen[slot.name] = (part_N.numel(), squared, changed)
-        self._add_noise(strike, squared)
+    def _runs_of(self, cover: Cover, pieces: Sequence[Piece]) -> list[Run]:
+        shape = tuple((start, grad_N.numel()) for start, grad_N in pieces)
+        key = (cover.fault.name, shape)
+        if key not in self._runs:
+            self._runs[key] = plan_runs(cover, self.layout, shape, separate=self.separate)
+        return self._runs[key]
 
     def _add_noise(self, strike: Strike, squared: float) -> None:
         site = strike.cover.fault.site
@@ -152,8 +158,8 @@ class Injector:
 
     def _log(self, strike: Strike, lost: int) -> None:
         if not strike.is_sparse:
-            squared = sum(part for _, part, _ in strike.seen.values())
-            elements = sum(changed for _, _, changed in strike.seen.values())
+            squared = sum(seen.squared for seen in strike.seen)
+            elements = sum(seen.changed for seen in strike.seen)
             if strike.landed:
                 self._add_row(strike, None, True, {"norm": squared**0.5, "elements": elements})
             if lost:

@@ -54,10 +54,10 @@ def load_file(path: Path) -> list[Any]:
     sys.modules[module_name] = module
     spec.loader.exec_module(module)
     found: list[Any] = []
-    cls: Any
     for cls in vars(module).values():
-        if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(getattr(cls, "name", None), str):
-            _from_files[_kind_of(cls, path)][cls.name] = cls
+        name = getattr(cls, "name", None)
+        if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(name, str):
+            _from_files[_kind_of(cls, path)][name] = cls
             found.append(cls)
     if not found:
         raise ValueError(f"plugin file {path} defines no fault model, mitigation or workload")
@@ -85,7 +85,7 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         if field.init and required and field.name not in spec:
             raise ValueError(f"{where}: {field.name!r} is missing")
     try:
-        built: T = _adapter(cls).validate_python(dict(spec))
+        built: T = _adapter(cls).validate_python(dict(spec))  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"][:1])
