@@ -75,8 +75,8 @@ class Sweep:
     policy: Policy = field(default_factory=Policy)
     report: Callable[[Finished], None] = lambda finished: None
 
-    def run(self) -> None:
-        """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
+    def prepare(self) -> int:
+        """Check that the engine can place every trial and write the plans; how many trials are to run."""
         for item in self.planned:
             if item.trial.nodes > 1:
                 raise ValueError(f"{item.name}: nodes {item.trial.nodes} needs an engine of more than this machine")
@@ -85,6 +85,11 @@ class Sweep:
             _write_plan(self.root / item.id, item)
         self._pending = [item for item in self.planned if self.policy.runs(state_of(self.root / item.id, item))]
         self._again = {item.id for item in self._pending if (self.root / item.id / RESULT).is_file()}
+        return len(self._pending)
+
+    def run(self) -> None:
+        """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
+        self.prepare()
         self._running: dict[Path, _Run] = {}
         self._stopping = False
         try:

@@ -40,7 +40,7 @@ class Watch:
         slowest, total = times.get("step_max_s"), times.get("total_s")
         self._limit_s = None if slowest is None else max(HANG_FLOOR_S, HANG_FACTOR * slowest)
         self._start_s = None if self._limit_s is None else max(self._limit_s, total or 0.0)
-        self._size = self._size_now()
+        self._seen = self._stamp()
         self._stepped = False
         self._begin = self._last = time.monotonic()
 
@@ -50,9 +50,9 @@ class Watch:
 
     def hung(self) -> str | None:
         """Why the trial counts as hung, `None` while it does not."""
-        now, size = time.monotonic(), self._size_now()
-        if size != self._size:
-            self._size, self._stepped, self._last = size, True, now
+        now, seen = time.monotonic(), self._stamp()
+        if seen != self._seen:
+            self._seen, self._stepped, self._last = seen, True, now
         limit = self._limit_s if self._stepped else self._start_s
         if limit is not None and now - self._last > limit:
             return f"no step for {limit:.0f} s, the limit by the golden run's slowest step"
@@ -60,11 +60,13 @@ class Watch:
             return f"not finished after timeout_s = {self._timeout_s:g}"
         return None
 
-    def _size_now(self) -> int:
+    def _stamp(self) -> tuple[int, int] | None:
+        """Size and time of the step log, which a trial touches between writes."""
         try:
-            return self._steps.stat().st_size
+            stat = self._steps.stat()
         except FileNotFoundError:
-            return 0
+            return None
+        return stat.st_size, stat.st_mtime_ns
 
 
 def verdict_of(directory: Path, code: int, since: float) -> Verdict:

@@ -15,6 +15,7 @@ from paftbench.cli.status import status
 from paftbench.cli.table import table
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+INTERRUPTED = 130
 ClickException: type[Exception] = UsageError.__mro__[1]
 
 app = typer.Typer(
@@ -40,10 +41,10 @@ def exit_code(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="paftbench", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        # typer turns Ctrl-C into this code itself, or, in older releases, into Abort.
+        return interrupted() if code == INTERRUPTED else code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
-        print("paftbench: interrupted; what has finished is kept", file=sys.stderr)
-        return 130
+        return interrupted()
     except BrokenPipeError:
         # The reader of stdout has gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -56,6 +57,12 @@ def exit_code(arguments: list[str]) -> int:
         if isinstance(error, KeyError | IndexError):
             raise
         return refused(str(error))
+
+
+def interrupted() -> int:
+    """Say that nothing is lost."""
+    print("paftbench: interrupted; what has finished is kept", file=sys.stderr)
+    return INTERRUPTED
 
 
 def refused(text: str) -> int:

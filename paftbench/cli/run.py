@@ -102,13 +102,15 @@ def _sweep(root: Path, planned: list[Any], policy: Any, jobs: int) -> int:
     from paftbench.store import read_record
     from paftbench.sweep import Sweep, state_of
 
-    todo = [item for item in planned if policy.runs(state_of(root / item.id, item))]
+    sweep = Sweep(root=root, planned=planned, engine=LocalEngine(jobs), policy=policy)
+    todo = sweep.prepare()
+    message(f"{len(planned)} trials, {len(planned) - todo} already done")
     stale = sum(state_of(root / item.id, item) == "stale" for item in planned)
-    message(f"{len(planned)} trials, {len(planned) - len(todo)} already done")
     if stale and not (policy.rerun_stale or policy.force):
         message(f"{stale} of them are stale: a plugin has changed since; --rerun-stale runs them again")
-    with LocalEngine(jobs) as engine, Progress(len(todo)) as progress:
-        Sweep(root=root, planned=planned, engine=engine, policy=policy, report=progress.tell).run()
+    with Progress(todo) as progress:
+        sweep.report = progress.tell
+        sweep.run()
     records = [read_record(root / item.id) for item in planned]
     typer.echo(render(root))
     typer.echo(root)
