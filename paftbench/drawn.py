@@ -44,7 +44,8 @@ class Cover:
         sizes = np.array([slot.stop - slot.start for slot in slots], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         by_name = {slot.name: int(offset) for slot, offset in zip(slots, offsets, strict=True)}
-        fault.model.check(slots[0].dtype)
+        for dtype in dtypes:
+            fault.model.check(dtype)
         return cls(
             fault=fault, seed=seed, slots=slots, offsets=offsets, size=int(sizes.sum()), dtype=slots[0].dtype,
             by_name=by_name,
@@ -133,7 +134,8 @@ class Strike:
         self.seen = [seen for seen in self.seen if seen.start not in lost]
         self.landed = min(self.drawn, sum(seen.elements for seen in self.seen))
         self.changed = min(self.landed, sum(seen.changed for seen in self.seen))
-        return self.drawn - self.landed if unused else 0
+        covered = (slot for slot in unused if self.cover.offset_of(slot) is not None)
+        return min(self.drawn - self.landed, sum(slot.stop - slot.start for slot in covered))
 
 
 def _inside(flat_K: NDArray[np.int64], slots: Sequence[Slot]) -> NDArray[np.bool_]:

@@ -88,6 +88,8 @@ class Injector:
         Raises `InjectionError` naming the first strike that is missing.
         """
         for strike in self._active:
+            if strike.watches:
+                self._show_unused(strike, unused)
             lost = strike.settle(unused)
             if strike.landed + lost != strike.drawn:
                 raise InjectionError(
@@ -145,6 +147,16 @@ class Injector:
                 strike.seen.append(Seen(start=run.start, elements=grad_N.numel(), squared=squared, changed=changed))
                 self._add_noise(strike, squared)
 
+    def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:
+        """A parameter that no rank used gave zeros, in every placement, whether or not a bucket carried them."""
+        model, state = strike.cover.fault.model, self.states[strike.cover.fault.name]
+        for slot in unused:
+            offset = strike.cover.offset_of(slot)
+            if isinstance(model, DenseFault) and offset is not None:
+                strike.draws.offset = offset
+                strike.draws.parts = [(slot.start, slot.stop - slot.start)]
+                model.observe(torch.zeros(slot.stop - slot.start, dtype=slot.dtype), slot.start, state, strike.draws)
+
     def _runs_of(self, cover: Cover, pieces: Sequence[Piece]) -> list[Run]:
         shape = tuple((start, grad_N.numel()) for start, grad_N in pieces)
         key = (cover.fault.name, shape)
@@ -166,16 +178,17 @@ class Injector:
                 self._add_row(strike, None, False, {"elements": lost})
             return
         for low, before_K, after_K in sorted(strike.touched, key=lambda part: part[0]):
-            for k, values in enumerate(_value_rows(before_K, after_K), start=int(low)):
+            room = max(0, ROW_CAP - self.logged)  # rows past the cap are not even built
+            for k, values in enumerate(_value_rows(before_K[:room], after_K[:room]), start=int(low)):
                 if not strike.lost_K[k]:
                     self._add_row(strike, int(strike.flat_K[k]), True, values)
-        for index in strike.flat_K[strike.lost_K]:
+        for index in strike.flat_K[strike.lost_K][: max(0, ROW_CAP - self.logged)]:
             self._add_row(strike, int(index), False, {})
 
     def _add_row(self, strike: Strike, index: int | None, landed: bool, values: Row) -> None:
-        self.logged += 1
-        if self.logged > ROW_CAP:
+        if self.logged >= ROW_CAP:
             return
+        self.logged += 1
         slot = None if index is None else self.layout.at(index)
         fault = strike.cover.fault
         place: Row = {
