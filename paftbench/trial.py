@@ -36,7 +36,7 @@ def run_trial(directory: Path) -> int:
     try:
         planned = read_planned(directory)
         group = _join(planned.trial)
-        placement = _build(planned.trial, group)
+        placement = build_placement(planned.trial, group)
         _run(planned, placement, directory)
     except Exception as error:
         log.exception("the trial failed")
@@ -91,7 +91,7 @@ def _join(trial: Trial) -> dist.ProcessGroup | None:
     return group
 
 
-def _build(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
+def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
     """The replicas of this process, with seeds that make every placement start from the same bits."""
     if trial.device == "cpu":
         torch.set_num_threads(1)

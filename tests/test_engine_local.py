@@ -16,7 +16,7 @@ import pytest
 from paftbench import verdict
 from paftbench.engines.local import LocalEngine
 from paftbench.experiment import plan
-from paftbench.experiment_file import parse_experiment
+from paftbench.experiment.file import parse_experiment
 from paftbench.store import Planned, read_json, read_results, try_claim
 from paftbench.sweep import Finished, Policy, Sweep, state_of
 
@@ -204,7 +204,7 @@ import sys
 from pathlib import Path
 from paftbench.engines.local import LocalEngine
 from paftbench.experiment import plan
-from paftbench.experiment_file import load
+from paftbench.experiment.file import load
 from paftbench.sweep import Sweep
 
 if __name__ == "__main__":

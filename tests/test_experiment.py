@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from paftbench.experiment import load, plan, shipped_experiments
-from paftbench.experiment_file import parse_experiment
-from paftbench.fields import merged
-from paftbench.forecast import expected_strikes, warnings_of
-from paftbench.selection import parse_selection
+from paftbench.experiment.fields import merged
+from paftbench.experiment.file import parse_experiment
+from paftbench.experiment.forecast import expected_strikes, warnings_of
+from paftbench.experiment.selection import parse_selection
+from paftbench.experiment.yaml_text import read_yaml
 from paftbench.store import Planned, read_planned, write_planned
-from paftbench.yaml_text import read_yaml
 
 NOISE = {"name": "noise", "model": "gaussian_noise", "degree": 0.1}
 MITIGATION = {"ddp": {"mitigations": []}, "paft_sync": {"mitigations": [{"name": "paft_sync", "period": 10}]}}

@@ -112,7 +112,7 @@ def _data() -> dict[str, dict[str, Any]]:
 
 
 def _experiments() -> dict[str, dict[str, Any]]:
-    from paftbench.experiment_file import load, shipped_experiments
+    from paftbench.experiment.file import load, shipped_experiments
 
     entries = {}
     for name, file in shipped_experiments().items():

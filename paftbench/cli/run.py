@@ -56,8 +56,8 @@ def run(
 ) -> int:
     """Run an experiment; finished trials are skipped. Ends with the table and the directory."""
     from paftbench.experiment import load, plan
-    from paftbench.forecast import warnings_of
-    from paftbench.selection import parse_selection
+    from paftbench.experiment.forecast import warnings_of
+    from paftbench.experiment.selection import parse_selection
     from paftbench.sweep import Policy, with_goldens
 
     plugins = load_plugins(plugin)
@@ -82,7 +82,7 @@ def run(
 
 def listing(root: Path, planned: list[Any]) -> str:
     """A line per trial: id, state, expected strikes, predicted seconds, name."""
-    from paftbench.forecast import expected_strikes, predicted_seconds
+    from paftbench.experiment.forecast import expected_strikes, predicted_seconds
     from paftbench.sweep import state_of
 
     seconds = predicted_seconds(root, planned)

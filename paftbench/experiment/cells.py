@@ -1,0 +1,167 @@
+"""From an experiment and overrides to cells: one resolved mapping per combination of axis labels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from paftbench.experiment.fields import has_field, merged
+from paftbench.experiment.file import Axis, Experiment, Grid, check_settings, field_axis, parse_seeds
+from paftbench.experiment.overrides import Override
+from paftbench.plugins import did_you_mean
+from paftbench.store import Label
+
+_SETTINGS = ("golden", "clean", "averaging_limit", "judge", "tolerance")
+_LISTS = ("faults", "mitigations")
+Choices = tuple[tuple[Axis, Label], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One combination: the trial's plain mapping, and the label chosen on each axis."""
+
+    grid: str
+    choices: Choices
+    spec: Mapping[str, Any]
+    seeds: tuple[int, ...]
+
+    def choices_beside(self, fields: frozenset[str]) -> Choices:
+        """The choices on axes that change anything but `fields`."""
+        return tuple((axis, label) for axis, label in self.choices if not axis.touches <= fields)
+
+
+def name_of(grid: str, choices: Choices, seed: int, first: Sequence[str] = ()) -> str:
+    """`<grid>/<label>.../<field=value>.../s<seed>`."""
+    labels = [str(label) for axis, label in choices if not axis.is_field]
+    values = [f"{axis.name}={label}" for axis, label in choices if axis.is_field]
+    return "/".join([grid, *first, *labels, *values, f"s{seed}"])
+
+
+def overridden(
+    experiment: Experiment, overrides: Sequence[Override], fields: Sequence[str]
+) -> tuple[Experiment, dict[str, Any]]:
+    """The experiment with axes narrowed and added and settings replaced; beside it, the fields set in every trial.
+
+    `fields` are a trial's. `LookupError` for a key that is none of axis, field and setting, and for unknown labels.
+    """
+    fixed: dict[str, Any] = {}
+    for override in overrides:
+        key, values = override.key, list(override.values)
+        if key in ("seed", "seeds"):
+            experiment = _with_seeds(experiment, key, values)
+        elif _has_axis(experiment, key):
+            experiment = _with_narrowed(experiment, override)
+        elif key in _SETTINGS:
+            experiment = _with_setting(experiment, key, values)
+        elif key.partition(".")[0] not in fields:
+            axes = [axis.name for axis in _all_axes(experiment)]
+            raise LookupError(f"unknown key {key!r}{did_you_mean(key, {*axes, *fields, *_SETTINGS, 'seeds'})}")
+        elif len(values) > 1:
+            experiment = _swept(experiment, key, values)
+        else:
+            _require_target(experiment, key)
+            fixed[key] = values[0]
+    return experiment, fixed
+
+
+def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]:
+    """Every cell in the order of grids and axes; label axes act before field axes, `fixed` last."""
+    for grid in experiment.grids:
+        given = {axis.name for axis in grid.axes}
+        axes = [*(axis for axis in experiment.axes if axis.name not in given), *grid.axes]
+        for chosen in product(*(axis.choices for axis in axes)):
+            spec = merged(experiment.base, grid.set)
+            for _, (_, changes) in sorted(zip(axes, chosen, strict=True), key=lambda pair: pair[0].is_field):
+                spec = merged(spec, changes)
+            applying = {key: value for key, value in fixed.items() if _applies(spec, key)}
+            yield Cell(
+                grid=grid.name,
+                choices=tuple((axis, label) for axis, (label, _) in zip(axes, chosen, strict=True)),
+                spec=merged(spec, applying),
+                seeds=grid.seeds or experiment.seeds or parse_seeds([spec.get("seed", 0)], experiment.source),
+            )
+
+
+def _applies(spec: Mapping[str, Any], key: str) -> bool:
+    """A key that addresses a fault or mitigation by name reaches only the cells that have it."""
+    return key.partition(".")[0] not in _LISTS or "." not in key or has_field(spec, key)
+
+
+def _all_axes(experiment: Experiment) -> list[Axis]:
+    return [*experiment.axes, *(axis for grid in experiment.grids for axis in grid.axes)]
+
+
+def _has_axis(experiment: Experiment, key: str) -> bool:
+    return any(axis.name == key for axis in _all_axes(experiment))
+
+
+def _with_narrowed(experiment: Experiment, override: Override) -> Experiment:
+    """The named axis narrowed wherever it stands; grids that have none of its labels are left out."""
+    named = [axis for axis in _all_axes(experiment) if axis.name == override.key]
+    labels = {str(label) for axis in named if not axis.is_field for label, _ in axis.choices}
+    for value in override.values:
+        if labels and str(value) not in labels:
+            raise LookupError(f"axis {override.key} has no label {str(value)!r}{did_you_mean(str(value), labels)}")
+
+    def narrowed(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(_narrowed(axis, override) if axis.name == override.key else axis for axis in axes)
+
+    grids = (replace(grid, axes=narrowed(grid.axes)) for grid in experiment.grids)
+    kept = tuple(grid for grid in grids if all(axis.choices for axis in grid.axes))
+    return replace(experiment, axes=narrowed(experiment.axes), grids=kept)
+
+
+def _narrowed(axis: Axis, override: Override) -> Axis:
+    if axis.is_field:
+        return field_axis(axis.name, list(override.values))
+    wanted = [str(value) for value in override.values]
+    return replace(axis, choices=tuple((label, changes) for label, changes in axis.choices if label in wanted))
+
+
+def _swept(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
+    """A new field axis, in every grid that has what the key addresses."""
+    _require_target(experiment, key)
+    added = field_axis(key, values)
+    return replace(
+        experiment,
+        grids=tuple(
+            replace(grid, axes=(*grid.axes, added)) if _reaches(experiment, grid, key) else grid
+            for grid in experiment.grids
+        ),
+    )
+
+
+def _require_target(experiment: Experiment, key: str) -> None:
+    if any(_reaches(experiment, grid, key) for grid in experiment.grids):
+        return
+    field = key.partition(".")[0]
+    specs = [spec for grid in experiment.grids for spec in _variants(experiment, grid)]
+    names = {str(item.get("name", item.get("model"))) for spec in specs for item in spec.get(field) or ()}
+    raise LookupError(f"{key}: no {field[:-1]} of this experiment has the name{did_you_mean(key.split('.')[1], names)}")
+
+
+def _reaches(experiment: Experiment, grid: Grid, key: str) -> bool:
+    return any(_applies(spec, key) for spec in _variants(experiment, grid))
+
+
+def _variants(experiment: Experiment, grid: Grid) -> Iterator[dict[str, Any]]:
+    """The grid's mapping, and what each label of each axis makes of it."""
+    spec = merged(experiment.base, grid.set)
+    yield spec
+    for axis in (*experiment.axes, *grid.axes):
+        if not axis.is_field:
+            for _, changes in axis.choices:
+                yield merged(spec, changes)
+
+
+def _with_seeds(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
+    given = values[0] if len(values) == 1 else values
+    seeds = parse_seeds([given] if key == "seed" and not isinstance(given, list) else given, f"{key}={given}")
+    return replace(experiment, seeds=seeds, grids=tuple(replace(grid, seeds=None) for grid in experiment.grids))
+
+
+def _with_setting(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
+    if len(values) > 1:
+        raise ValueError(f"{key} is a setting of the whole experiment: it takes one value, got {values!r}")
+    check_settings({key: values[0]}, f"{key}={values[0]}")
+    return replace(experiment, **{key: values[0]})

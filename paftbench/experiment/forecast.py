@@ -1,0 +1,107 @@
+"""What a trial is going to meet, before it runs: parameter patterns that match, strikes expected, warnings."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from paftbench.config import Trial
+from paftbench.faults import Fault, RandomRanks
+from paftbench.layout import Layout
+from paftbench.schedules import Burst
+from paftbench.store import Planned, find_trials, read_record
+from paftbench.workloads.contract import Workload
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@cache
+def layout_of(workload: Workload) -> Layout:
+    """The parameters of a workload's model, built without memory where the model allows it."""
+    try:
+        with torch.device("meta"):
+            return Layout.of(workload.model())
+    except (RuntimeError, NotImplementedError):
+        return Layout.of(workload.model())
+
+
+def check_faults(trial: Trial, where: str) -> None:
+    """`ValueError` for a fault whose pattern matches no parameter, or that cannot strike the precision."""
+    dtype = DTYPES[trial.precision]
+    for fault in trial.faults:
+        if dtype not in fault.model.dtypes:
+            raise ValueError(f"{where}: fault {fault.name!r} cannot strike {trial.precision} gradients")
+        if fault.parameters != "*":
+            try:
+                layout_of(trial.workload).select(fault.parameters)
+            except ValueError as error:
+                raise ValueError(f"{where}: fault {fault.name!r}: {error}") from None
+
+
+def expected_strikes(trial: Trial) -> float:
+    """Strikes of all faults over all steps and ranks of a resolved trial."""
+    return sum(
+        _expected(fault, trial.workload, trial.steps, trial.world_size, trial.precision) for fault in trial.faults
+    )
+
+
+@cache
+def _expected(fault: Fault, workload: Workload, steps: int, world_size: int, precision: str) -> float:
+    size = sum(slot.stop - slot.start for slot in layout_of(workload).select(fault.parameters))
+    shares = ((step, fault.schedule.share(step)) for step in range(steps))
+    per_rank = sum(share * fault.model.expected(size, step, DTYPES[precision]) for step, share in shares if share > 0)
+    return per_rank * _struck_ranks(fault, world_size)
+
+
+def _struck_ranks(fault: Fault, world_size: int) -> int:
+    if isinstance(fault.ranks, RandomRanks):
+        return fault.ranks.count
+    return world_size if fault.ranks == "all" else len(fault.ranks)
+
+
+def warnings_of(planned: Iterable[Planned]) -> list[str]:
+    """What is legal and probably not meant, one line per kind and cell; seeds do not repeat a line."""
+    lines: dict[str, None] = {}
+    for item in planned:
+        cell = item.name.rpartition("/")[0]
+        lines.update(dict.fromkeys(f"{cell}: {text}" for text in _warnings(item.trial)))
+    return list(lines)
+
+
+def _warnings(trial: Trial) -> Iterator[str]:
+    for fault in trial.faults:
+        strikes = expected_strikes(replace(trial, faults=(fault,)))
+        if strikes < 1:
+            yield f"fault {fault.name!r} expects {strikes:.3g} strikes, fewer than 1"
+        if isinstance(fault.schedule, Burst) and fault.schedule.every > trial.steps:
+            yield f"fault {fault.name!r}: a burst every {fault.schedule.every} steps, the trial has {trial.steps}"
+    for mitigation in trial.mitigations:
+        period = getattr(mitigation, "period", 0)
+        if period > trial.steps:
+            yield f"{mitigation.name}: period {period} is more than the trial's {trial.steps} steps"
+    cores = os.cpu_count() or 1
+    if trial.placement == "torchrun" and trial.device == "cpu" and trial.processes > cores * trial.nodes:
+        yield f"{trial.processes} processes on {cores} cores: step times say little"
+
+
+def predicted_seconds(root: Path, planned: Iterable[Planned]) -> dict[str, float]:
+    """Seconds by trial id: the median of finished trials that do the same work (all but faults, mitigations, seeds)."""
+    finished: dict[str, list[float]] = {}
+    for directory in find_trials(root) if root.is_dir() else []:
+        record = read_record(directory)
+        total = ((record.result or {}).get("time") or {}).get("total_s")
+        if total is not None:
+            finished.setdefault(_work(record.planned["trial"]), []).append(total)
+    works = {item.id: _work(item.trial.spec()) for item in planned}
+    return {key: median(finished[work]) for key, work in works.items() if work in finished}
+
+
+def _work(trial: Mapping[str, Any]) -> str:
+    ignored = ("faults", "mitigations", "seed", "fault_seed", "timeout_s")
+    return json.dumps({key: value for key, value in trial.items() if key not in ignored}, sort_keys=True)

@@ -1,0 +1,52 @@
+"""`KEY=VALUE` on the command line: the value is YAML, commas outside brackets sweep."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from paftbench.experiment.yaml_text import read_yaml
+
+_OPEN, _CLOSE, _QUOTES = "[{(", "]})", "'\""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """One `KEY=VALUE`; more than one value is a sweep."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}={','.join(str(value) for value in self.values)}"
+
+
+def parse_override(text: str) -> Override:
+    """An override from its text; `ValueError` in one line."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise ValueError(f"expected KEY=VALUE, got {text!r}")
+    pieces = split_sweep(value)
+    if len(pieces) > 1 and not all(piece.strip() for piece in pieces):
+        raise ValueError(f"{text}: a value between commas is empty")
+    return Override(key=key, values=tuple(read_yaml(piece, text) for piece in pieces))
+
+
+def split_sweep(text: str) -> list[str]:
+    """The pieces between commas that stand outside brackets and quotes."""
+    pieces, depth, quote, piece = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in _QUOTES:
+            quote = character
+        elif character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif character == "," and depth == 0:
+            pieces.append(piece)
+            piece = ""
+            continue
+        piece += character
+    return [*pieces, piece]
