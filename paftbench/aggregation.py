@@ -37,7 +37,8 @@ def aggregate(grad_Ln: Tensor, ranks: Ranks, rule: Mitigation | None, segments: 
     """[1, n], or [L, n] where the rule gives each rank its own; `ValueError` for a result of another shape or dtype."""
     if rule is None:
         return ranks.mean(grad_Ln, segments)
-    result = rule.aggregate(grad_Ln, ranks)
+    with ranks.bucket(segments):
+        result = rule.aggregate(grad_Ln, ranks)
     if result.dtype != grad_Ln.dtype or result.shape not in ((1, grad_Ln.shape[1]), tuple(grad_Ln.shape)):
         raise ValueError(
             f"mitigation {rule.name}: aggregate() must return {grad_Ln.dtype} of shape [1, {grad_Ln.shape[1]}] or "

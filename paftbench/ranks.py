@@ -5,7 +5,8 @@ group the W ranks live in several processes, without one they all live here.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,7 @@ class Ranks:
         self.exact = exact
         self.traffic = Traffic()
         self._side_group: Any = None
+        self._segments: Segments | None = None
 
     @classmethod
     def virtual(cls, world_size: int, *, exact: bool = False) -> "Ranks":
@@ -88,12 +90,27 @@ class Ranks:
         """Mean over all W ranks, [1, N]; `segments` says where a bucket's elements lie in the ring's chunks."""
         self.count(x_LN)
         if self.exact:
-            segments = segments or default_segments(x_LN.shape[1], self.world_size)
+            segments = segments or self._segments_of(x_LN)
             return ring_sum(self._gathered(x_LN * self.scale), segments)
-        total_1N = (x_LN * self.scale).sum(0, keepdim=True)
+        total_1N = row_sum(x_LN * self.scale)
         if self.group is not None:
             dist.all_reduce(total_1N, group=self.group)
         return total_1N
+
+    @contextmanager
+    def bucket(self, segments: "Segments | None") -> Iterator[None]:
+        """Inside, means of as many elements as `segments` covers are means of that bucket."""
+        self._segments = segments
+        try:
+            yield
+        finally:
+            self._segments = None
+
+    def _segments_of(self, x_LN: Tensor) -> "Segments":
+        size = x_LN.shape[1]
+        if self._segments is not None and sum(stop - start for start, stop, _ in self._segments) == size:
+            return self._segments
+        return default_segments(size, self.world_size)
 
     def gather(self, x_LN: Tensor) -> Tensor:
         """Every rank's row, [W, N], in rank order."""
@@ -112,7 +129,9 @@ class Ranks:
     def total(self, x: Tensor) -> Tensor:
         """Sum of a tensor over the processes, in place: for metrics, which are no traffic of the training."""
         if self.group is not None:
-            dist.all_reduce(x, group=self.group)
+            moved = x.to(self._collective_device())
+            dist.all_reduce(moved, group=self.group)
+            x.copy_(moved)
         return x
 
     def gather_objects(self, item: Any) -> list[Any]:
@@ -144,7 +163,9 @@ class Ranks:
         if self.group is None or not asynchronous:
             return _Unpacking(joined, packed, [self._about_first(x_LN, self.group) for x_LN in packed])
         if self._side_group is None:
-            self._side_group = dist.new_group(dist.get_process_group_ranks(self.group))
+            members = dist.get_process_group_ranks(self.group)
+            # Only the members come here: waiting for every process of the world would hang where the group is a part.
+            self._side_group = dist.new_group(members, use_local_synchronization=True)
         side = self._side_group
         means: list[Tensor] = []
         failure: list[BaseException] = []
@@ -171,14 +192,14 @@ class Ranks:
             rows_WN = self._gathered(x_LN, group)
             first_1N = rows_WN[:1]
             shifted_WN = (rows_WN - first_1N) * self.scale
-            return first_1N + ring_sum(shifted_WN, default_segments(x_LN.shape[1], self.world_size))
+            return _moved(first_1N, ring_sum(shifted_WN, default_segments(x_LN.shape[1], self.world_size)))
         first_1N = x_LN[:1].clone()
         if group is not None:
             dist.broadcast(first_1N, src=dist.get_global_rank(group, 0), group=group)
-        total_1N = ((x_LN - first_1N) * self.scale).sum(0, keepdim=True)
+        total_1N = row_sum((x_LN - first_1N) * self.scale)
         if group is not None:
             dist.all_reduce(total_1N, group=group)
-        return first_1N + total_1N
+        return _moved(first_1N, total_1N)
 
     def _gathered(self, x_LN: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
         group = group or self.group
@@ -213,6 +234,14 @@ def default_segments(size: int, world_size: int) -> Segments:
     return [(bounds[c], bounds[c + 1], c) for c in range(world_size)]
 
 
+def row_sum(rows_LN: Tensor) -> Tensor:
+    """Sum of rows in their order, [1, N]: `sum(0)` starts from +0 and so loses the sign of -0, which DDP keeps."""
+    total_1N = rows_LN[:1].clone()
+    for row_N in rows_LN[1:]:
+        total_1N += row_N
+    return total_1N
+
+
 def ring_sum(rows_WN: Tensor, segments: Segments) -> Tensor:
     """Sum of rows in ring order by explicit adds, [1, N]: `sum(0)` is not sequential at W >= 64."""
     world_size = rows_WN.shape[0]
@@ -223,6 +252,11 @@ def ring_sum(rows_WN: Tensor, segments: Segments) -> Tensor:
             partial += rows_WN[(first + hop) % world_size, start:stop]
         total_1N[0, start:stop] = partial
     return total_1N
+
+
+def _moved(value_1N: Tensor, by_1N: Tensor) -> Tensor:
+    """The sum, and the value itself where it does not move: -0 + 0 would be +0."""
+    return torch.where(by_1N == 0, value_1N, value_1N + by_1N)
 
 
 def _by_dtype(blocks: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -49,13 +49,16 @@ class Replicas:
 
     @property
     def moments(self) -> list[Tensor]:
-        """Live blocks of the optimizer's element-wise state: momentum, or Adam's moments; step counters are not."""
-        blocks = []
+        """Live blocks of the optimizer's element-wise state, one kind after the other, each in flat order.
+
+        Momentum, or Adam's moments; step counters are not of them.
+        """
+        kinds: dict[str, list[Tensor]] = {}
         for _, owner in self.owners:
-            for value in self.optimizer.state.get(owner, {}).values():
-                if isinstance(value, Tensor) and value.shape == owner.shape and value.is_floating_point():
-                    blocks.append(self.rows(value))
-        return blocks
+            for kind, value in self.optimizer.state.get(owner, {}).items():
+                if kind != "step" and isinstance(value, Tensor) and value.shape == owner.shape:
+                    kinds.setdefault(kind, []).append(self.rows(value))
+        return [block for blocks in kinds.values() for block in blocks]
 
     @property
     def lr(self) -> float:

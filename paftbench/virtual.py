@@ -52,7 +52,7 @@ class Virtual:
         self.optimizer = optimizer_of([block.owner for block in self.blocks])
         owners = [(block.start, block.owner) for block in self.blocks]
         self.replicas = Replicas(self.layout, ranks, self.modules, self.optimizer, owners)
-        injector = Injector(faults, self.layout, ranks, seed=fault_seed)
+        injector = Injector(faults, self.layout, ranks, seed=fault_seed, separate=split)
         self.pipeline = Pipeline(self.replicas, injector, mitigations, clock)
         self._rule = aggregator(mitigations)
         self._split = split
