@@ -84,7 +84,7 @@ def test_the_overview_tells_its_lines_apart_and_says_what_averaging_cannot_repai
 def test_one_seed_is_shown_without_a_claim(sweep: Path) -> None:
     titles = {panel.grid: panel.title for panel in panels(load(sweep))}
     assert titles["gpt2"].endswith("(shown, no claim)") and "claim" not in titles["noise"]
-    assert titles["flips"] == "ResNet nano on digits: bit flip 0.01 per element, burst every 50 steps on 1 random rank"
+    assert titles["flips"] == "ResNet nano on digits: bit flip 0.01 per element, once at step 24 on 1 random rank"
     assert "Gaussian noise std 0.001" in titles["gpt2"]
 
 
@@ -114,7 +114,7 @@ def test_the_saw_tooth_falls_vertically_at_a_synchronisation(tmp_path: Path) -> 
 
 def test_a_divergence_that_leaves_the_axis_is_said_in_words(tmp_path: Path) -> None:
     axes = one_panel(tmp_path, [1e-3, 1e30, inf, nan])
-    assert axes.get_ylim()[1] < 1e8
+    assert 1e30 <= axes.get_ylim()[1] < 1e32
     assert [text.get_text() for text in axes.texts] == ["plain DDP: not finite"]
 
 

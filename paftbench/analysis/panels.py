@@ -49,7 +49,10 @@ class Panel:
     @property
     def fault(self) -> str:
         """The faults in words: `bit flip 0.01 per element, burst, 1 random rank`."""
-        return " + ".join(_fault_text(fault) for fault in self.lead.trial.get("faults", ())) or "no faults"
+        return (
+            " + ".join(_fault_text(fault, self.lead.trial["steps"]) for fault in self.lead.trial.get("faults", ()))
+            or "no faults"
+        )
 
     @property
     def title(self) -> str:
@@ -97,16 +100,27 @@ def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
     return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in series.items() if runs}
 
 
-def _fault_text(fault: Mapping[str, Any]) -> str:
+def _fault_text(fault: Mapping[str, Any], steps: int) -> str:
     degree, unit = f"{fault.get('degree', 0):g}", str(fault.get("unit", ""))
     words = (degree, unit) if unit.startswith("per_") else (unit, degree)
     text = " ".join((str(fault["model"]), *words)).replace("_", " ").replace("gaussian", "Gaussian")
     schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
     if schedule != "every_step":
-        every = f" every {schedule['every']} steps" if schedule.get("kind") == "burst" else ""
-        text += f", {schedule.get('kind', schedule)}{every}"
+        text += f", {_schedule_text(schedule, steps)}"
     if isinstance(ranks, Mapping):
         text += f" on {ranks.get('random')} random rank" + ("" if ranks.get("random") == 1 else "s")
     elif ranks != "all":
         text += f" on rank {', '.join(map(str, ranks))}"
     return text
+
+
+def _schedule_text(schedule: Mapping[str, Any] | str, steps: int) -> str:
+    if isinstance(schedule, str):
+        return schedule
+    if schedule["kind"] != "burst":
+        return str(schedule["kind"])
+    first = (schedule.get("offset", 0) - 1) % schedule["every"]
+    length = schedule.get("length", 1)
+    if first + schedule["every"] < steps:
+        return f"burst every {schedule['every']} steps"
+    return f"once at step {first}" if length == 1 else f"once at steps {first} to {first + length - 1}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -69,8 +70,8 @@ def handles(look: dict[str, Look]) -> list[Line2D]:
 
 
 def title_of(panel: Panel) -> str:
-    """Two lines: the workload, and its faults."""
-    return f"{panel.workload}{panel.caveat}\n{panel.fault}"
+    """Lines that fit a column: the workload, and its faults."""
+    return f"{panel.workload}{panel.caveat}\n{fill(panel.fault, 56)}"
 
 
 def canvas(width: float, height: float) -> Figure:

@@ -15,7 +15,7 @@ from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, View
 
 Floats = NDArray[np.float64]
-DECADES = 9  # more would leave a saw-tooth no height
+DECADES = 60  # flipped exponents reach 1e38 in fp32, and fp64 would leave a saw-tooth no height
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +110,11 @@ def _say_what_is_above(axes: Axes, traces: dict[str, list[Trace]], top: float, l
         if largest > top:
             size = f"up to $10^{{{floor(log10(largest))}}}$" if isfinite(largest) else "not finite"
             lines.append((f"{looks[name].label}: {size}", looks[name].color))
+    box = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
     for i, (text, color) in enumerate(lines):
-        axes.text(0.99, 0.9 - 0.1 * i, text, color=color, fontsize=7, ha="right", va="top", transform=axes.transAxes)
+        axes.text(
+            0.99, 0.9 - 0.1 * i, text, color=color, fontsize=7, ha="right", va="top", transform=axes.transAxes, bbox=box
+        )
 
 
 def tick_rows(panel: Panel, looks: dict[str, Look]) -> list[tuple[str, Floats, str]]:
