@@ -30,6 +30,9 @@ GPT2 = {"name": "gpt2", "size": "nano", "data": "pydoc"}
 LLAMA2 = {"name": "llama2", "size": "nano", "data": "pydoc"}
 
 
+FAULT = {**NOISE, "degree": 0.03}
+
+
 def spec(
     workload: dict[str, Any], *, steps: int, seed: int, faults: list[Any], mitigations: list[Any], **other: Any
 ) -> Any:
@@ -64,7 +67,7 @@ def write_trial(
     **result: Any,
 ) -> str:
     """One trial directory; `outcome=None` leaves it unfinished. Returns the id."""
-    id = hashlib.sha256(json.dumps(trial, sort_keys=True).encode()).hexdigest()[:16]
+    id = identity(trial)
     name = "/".join([grid, *(f"{axis}={value}" for axis, value in labels.items()), f"s{trial['seed']}"])
     own = {"schema": schema, "id": id, "name": name, "experiment": "made_up", "grid": grid, "labels": labels,
            "golden_id": golden_id}  # fmt: skip
@@ -210,3 +213,37 @@ def quickstart(directory: Path, seeds: int = 3, steps: int = 200) -> Path:
         for mitigation, end in {"ddp": 2.48, "paft_sync": 2.42, "averaging_limit": 2.40}.items():
             write_cell(directory, workload, grid, {"mitigation": mitigation}, fault, mitigation, 0, id, end, steps // 2)
     return directory
+
+
+def cell(
+    directory: Path,
+    mitigation: str,
+    metrics: list[Any],
+    /,
+    *,
+    faults: Any = None,
+    grid: str = "noise",
+    trial: Any = None,
+    **result: Any,
+) -> None:
+    """A trial per seed; `metrics` are (mean_model, worst_rank, rank0), or one number for all three."""
+    for seed, metric in enumerate(metrics):
+        values = metric if isinstance(metric, tuple) else (metric,) * 3
+        faults_of = [FAULT] if faults is None else faults
+        own = spec(
+            RESNET, steps=10, seed=seed, faults=faults_of, mitigations=MITIGATIONS.get(mitigation, []), **(trial or {})
+        )
+        golden = spec(RESNET, steps=10, seed=seed, faults=[], mitigations=[], **(trial or {}))
+        given = {"drawn": 5, **result}
+        write_trial(
+            directory, own, grid=grid, labels={"mitigation": mitigation}, metric=values,
+            golden_id=identity(golden) if faults_of else None, **given,
+        )  # fmt: skip
+
+
+def identity(trial: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(trial, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def golden(directory: Path, metrics: list[Any], **more: Any) -> None:
+    cell(directory, "golden", metrics, faults=[], grid="golden", drawn=0, **more)

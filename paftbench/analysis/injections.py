@@ -19,8 +19,9 @@ _WIDTH = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16}
 def injections_rows(directory: Path, by: str | None = None) -> list[dict[str, Any]]:
     """One mapping per kind (site, bit class, parameter, magnitude) and value, `events` being log rows.
 
-    A dense event counts all its elements as strikes; one that covers a whole gradient has parameter "(whole gradient)".
-    Magnitude is the decade of |after - before|, for a dense event of its RMS per element. `by` splits by an axis.
+    A dense event counts the elements that it changed as strikes; where it covers a whole gradient, that is its
+    parameter. Magnitude is the decade of |after - before|, for a dense event of its RMS per element.
+    `by` splits by an axis.
     """
     sweep = load(Path(directory))
     found: list[dict[str, Any]] = []
@@ -55,7 +56,7 @@ def _of_cell(cell: Cell, by: str | None) -> list[dict[str, Any]]:
 
 
 def _elements(row: Mapping[str, Any]) -> int:
-    return int(row.get("elements") or 1) if row.get("index") is None else 1
+    return 1 if row.get("elements") is None else int(row["elements"])
 
 
 def _parameter(row: Mapping[str, Any]) -> str:
@@ -79,7 +80,7 @@ def _decade(row: Mapping[str, Any]) -> str:
     if before is not None and after is not None:
         change = abs(after - before)
     elif norm is not None:
-        change = norm / _elements(row) ** 0.5
+        change = norm / max(1, _elements(row)) ** 0.5
     else:
         return "not logged"
     if not isfinite(change):
@@ -107,7 +108,7 @@ def render_injections(directory: Path, by: str | None = None, width: int | None 
     width = width or shutil.get_terminal_size((140, 24)).columns
     text = draw(columns, sections=[(row.get(by or ""), row["by"]) for row in found], width=width, left=left)
     logged = sum(row["strikes"] for row in found if row["by"] == "site")
-    drawn = sum(run.get("strikes", "drawn") or 0 for run in load(Path(directory)).selected)
-    if drawn > logged:
-        text += f"\nThe logs hold {compact(logged)} of {compact(drawn)} strikes: rows stop at the size cap."
+    changed = sum(run.get("strikes", "changed") or 0 for run in load(Path(directory)).selected)
+    if changed > logged:
+        text += f"\nThe logs hold {compact(logged)} of {compact(changed)} strikes: rows stop at the size cap."
     return text

@@ -87,15 +87,16 @@ def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
     low = floor(log10(positive.min())) if len(positive) else -3
     high = min(ceil(log10(positive.max())) if len(positive) else 0, low + DECADES)
     high = max(high, low + 1)
-    zero, top = 10.0 ** (low - 0.6), 10.0**high
+    unit = max(0.2, (high - low) / 20)  # the strip of zero keeps its share of the height
+    zero, top = 10.0 ** (low - 3 * unit), 10.0**high
     for name, group in traces.items():
         placed = [(t.at, np.clip(np.nan_to_num(t.spread, nan=np.inf, posinf=np.inf), zero, top)) for t in group]
         draw_seeds(axes, placed, looks[name], width=1.1)
     axes.set_yscale("log")
-    axes.set_ylim(10.0 ** (low - 0.8), top * 1.3)
-    axes.axhspan(10.0 ** (low - 0.8), 10.0 ** (low - 0.3), color="#f3f3f3", zorder=0, linewidth=0)
-    every = max(1, ceil((high - low) / 5))
-    powers = range(low, high + 1, every)
+    axes.set_ylim(10.0 ** (low - 4 * unit), top * 10.0**unit)
+    axes.axhspan(10.0 ** (low - 4 * unit), 10.0 ** (low - 1.5 * unit), color="#f3f3f3", zorder=0, linewidth=0)
+    every = next(step for step in (1, 2, 5, 10, 20) if (high - low) / step <= 5)
+    powers = range(ceil(low / every) * every, high + 1, every)
     axes.yaxis.set_major_locator(FixedLocator([zero, *(10.0**power for power in powers)]))
     axes.yaxis.set_major_formatter(FixedFormatter(["0", *(f"$10^{{{power}}}$" for power in powers)]))
     axes.yaxis.set_minor_locator(NullLocator())
