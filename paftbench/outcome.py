@@ -9,14 +9,11 @@ from typing import Literal
 class Facts:
     """What a finished trial knows about itself.
 
-    `drawn` leaves out strikes on parameters that no rank used, which cannot land. `judged` is the judge's metric,
-    `golden` that of the golden run of the same seed (`None` without one), `untrained` that of the model before its
-    first step; `nonfinite` says that the last loss or a parameter of any rank is not finite; `tolerance` is in the
-    metric's own unit.
+    `judged` is the judge's metric, `golden` that of the golden run of the same seed (`None` without one), `untrained`
+    that of the model before its first step; `nonfinite` says that the last loss or a parameter of any rank is not
+    finite; `tolerance` is in the metric's own unit.
     """
 
-    drawn: int
-    landed: int
     nonfinite: bool
     judged: float
     golden: float | None
@@ -30,9 +27,7 @@ class Facts:
 
 
 def outcome_of(facts: Facts) -> str:
-    """The first that holds of error, nonfinite, failed_to_learn, degraded, masked."""
-    if facts.landed < facts.drawn:
-        return "error"
+    """The first that holds of nonfinite, failed_to_learn, degraded, masked."""
     if facts.nonfinite or isnan(facts.judged):
         return "nonfinite"
     if not (facts.better(facts.judged, facts.chance) and facts.better(facts.judged, facts.untrained)):

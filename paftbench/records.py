@@ -58,7 +58,7 @@ class Recorder:
         )
         self._strikes += pipeline.injector.drain()
         self._beat()
-        if len(self._rows) >= FLUSH_STEPS[self._ranks.group is not None]:
+        if self._due(step + 1):
             self.flush()
 
     def flush(self) -> None:
@@ -75,6 +75,10 @@ class Recorder:
         strikes.sort(key=lambda row: (row["step"], self._fault_order[row["fault"]], row["rank"]))
         _append(self.directory / STEPS, rows)
         _append(self.directory / INJECTIONS, strikes)
+
+    def _due(self, done: int) -> bool:
+        """Regularly, and often at the start: a process that a strike kills early must leave a trace of the strike."""
+        return done % FLUSH_STEPS[self._ranks.group is not None] == 0 or done & (done - 1) == 0
 
     def _beat(self) -> None:
         """Show whoever watches the trial that steps complete, also between writes."""

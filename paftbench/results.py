@@ -34,7 +34,7 @@ def summary(
     history = recorder.history
     finite = finite and bool(rows) and all(isfinite(loss) for loss in rows[-1]["loss"])
     facts = Facts(
-        drawn=strikes["landed"], landed=strikes["landed"], nonfinite=not finite, judged=history[planned.judge][-1],
+        nonfinite=not finite, judged=history[planned.judge][-1],
         golden=None if golden is None else golden["metric"][planned.judge], chance=trial.workload.chance,
         untrained=history[planned.judge][0], direction=trial.workload.direction, tolerance=planned.tolerance,
     )  # fmt: skip

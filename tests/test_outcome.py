@@ -7,7 +7,7 @@ import pytest
 from paftbench.outcome import Facts, outcome_of
 
 ACCURACY = Facts(
-    drawn=5, landed=5, nonfinite=False, judged=0.98, golden=0.99, chance=0.1, untrained=0.12, direction="max",
+    nonfinite=False, judged=0.98, golden=0.99, chance=0.1, untrained=0.12, direction="max",
     tolerance=0.02,
 )  # fmt: skip
 LOSS = replace(ACCURACY, judged=2.26, golden=2.25, chance=5.5, untrained=5.6, direction="min")
@@ -23,8 +23,6 @@ LOSS = replace(ACCURACY, judged=2.26, golden=2.25, chance=5.5, untrained=5.6, di
         (replace(ACCURACY, judged=0.11), "failed_to_learn"),
         (replace(ACCURACY, judged=0.1, nonfinite=True), "nonfinite"),
         (replace(ACCURACY, judged=float("nan")), "nonfinite"),
-        (replace(ACCURACY, nonfinite=True, landed=4), "error"),
-        (replace(ACCURACY, drawn=0, landed=0), "masked"),
         (LOSS, "masked"),
         (replace(LOSS, judged=2.28), "degraded"),
         (replace(LOSS, judged=5.55), "failed_to_learn"),
