@@ -53,6 +53,8 @@ class LrSchedule:
             raise ValueError(f"warmup (steps) must be >= 0, got {self.warmup}")
         if any(not 0 < milestone < 1 for milestone in self.milestones):
             raise ValueError(f"milestones (shares of the steps) must be within (0, 1), got {self.milestones!r}")
+        if not (isfinite(self.gamma) and self.gamma >= 0):
+            raise ValueError(f"gamma (factor at each milestone) must be a finite number >= 0, got {self.gamma!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

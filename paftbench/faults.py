@@ -185,7 +185,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _parse_site(value: Any, model: FaultModel, where: str) -> Site:
-    if value not in set(Site):
+    if value not in list(Site):
         raise ValueError(f"{where}.site: {value!r} is not a site{did_you_mean(str(value), [str(s) for s in Site])}")
     site = Site(value)
     if site not in model.sites:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+LISTED_NAMES = 24
 KINDS = {"fault_models": "fault model", "mitigations": "mitigation", "workloads": "workload"}
 
 T = TypeVar("T")
@@ -36,8 +37,8 @@ def known(kind: str) -> dict[str, type]:
 def find(kind: str, name: str) -> Any:
     """The plugin class called `name`; `LookupError` with the nearest name where there is none."""
     classes = known(kind)
-    if name not in classes:
-        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(name, classes)}")
+    if not isinstance(name, str) or name not in classes:
+        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), classes)}")
     return classes[name]
 
 
@@ -118,10 +119,14 @@ def field_values(instance: Any) -> dict[str, Any]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'? Known: ...`, for the end of an error message."""
+    """`; did you mean 'x'? Known: ...`, for the end of an error message; of many names only the nearest."""
     names = sorted(names)
     near = difflib.get_close_matches(name, names, n=1)
-    return (f"; did you mean {near[0]!r}?" if near else ";") + f" Known: {', '.join(names)}."
+    known = f"Known: {', '.join(names)}."
+    if len(names) > LISTED_NAMES:
+        nearest = difflib.get_close_matches(name, names, n=LISTED_NAMES // 4, cutoff=0.0)
+        known = f"Known, the nearest of {len(names)}: {', '.join(nearest)}."
+    return (f"; did you mean {near[0]!r}?" if near else ";") + f" {known}"
 
 
 def source_sha256(plugin: Any) -> str:

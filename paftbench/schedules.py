@@ -104,7 +104,7 @@ def parse_schedule(spec: Any, where: str) -> Schedule:
     """A schedule from YAML: a kind, or a mapping with a kind and its fields."""
     mapping = spec if isinstance(spec, Mapping) else {"kind": spec}
     kind = mapping.get("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{where}: {kind!r} is not a schedule{did_you_mean(str(kind), _KINDS)}")
     return build(_KINDS[kind], {key: value for key, value in mapping.items() if key != "kind"}, where)
 

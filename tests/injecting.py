@@ -87,7 +87,10 @@ def strike(
     injector: Injector | None = None,
     unused: Sequence[Slot] = (),
 ) -> Struck:
-    """Run steps `first`, first + 1, ... with the given gradients; `local` hosts only some of the W ranks."""
+    """Run steps `first`, first + 1, ... with the given gradients.
+
+    `local` hosts only some of the W ranks; parameters in `unused` are never passed, which needs a cut into slots.
+    """
     world_size = grads_TWN.shape[1]
     injector = injector or Injector(faults, layout, ranks_of(world_size, local), seed=seed)
     after_TWN = grads_TWN.clone()
