@@ -13,7 +13,7 @@ TIER := not slow and not cluster and not net and not gpu
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup quickstart test test-all lint bench FORCE
+.PHONY: help setup quickstart test test-all lint bench reference FORCE
 
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        cost benchmarks, JSON in $(BENCH_JSON)"
+	@echo "make reference    NAME=EXPERIMENT: run it and keep its table and picture in results/reference"
 
 setup: $(STAMP)
 
@@ -46,6 +47,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+reference: $(STAMP)
+	@[ -n "$(NAME)" ] || { echo "make: which experiment? NAME=reference/stale_shard" >&2; exit 2; }
+	$(BIN)/paftbench run $(NAME)
+	$(BIN)/python -m experiments.keep results/runs/$(NAME) $(notdir $(NAME))
 
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))
