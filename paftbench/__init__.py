@@ -6,7 +6,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
-    "attach": ("paftbench.attach", "attach"),
+    "attach": ("paftbench.attachment", "attach"),
     "Fault": ("paftbench.specs", "fault"),
     "Mitigation": ("paftbench.specs", "mitigation"),
 }

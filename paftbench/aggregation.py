@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from paftbench.layout import Layout
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks import Ranks, Segments
 
@@ -28,9 +29,15 @@ def segments_of(starts: Sequence[tuple[int, int]], size: int, world_size: int) -
     return segments
 
 
-def aggregator(mitigations: Sequence[Mitigation]) -> Mitigation | None:
-    """The mitigation that replaces the mean, if the trial has one."""
-    return next((mitigation for mitigation in mitigations if mitigation.aggregates), None)
+def aggregator(mitigations: Sequence[Mitigation], layout: Layout) -> Mitigation | None:
+    """The mitigation that replaces the mean, if the trial has one; `ValueError` where it does not fit the model."""
+    rules = [mitigation for mitigation in mitigations if mitigation.aggregates]
+    if len(rules) > 1:
+        raise ValueError(f"mitigations: at most one may aggregate, got {', '.join(rule.name for rule in rules)}")
+    if rules and rules[0].scope == "whole" and len(layout.dtypes) > 1:
+        names = ", ".join(sorted(str(dtype) for dtype in layout.dtypes))
+        raise ValueError(f"mitigation {rules[0].name} needs the whole gradient in one type, the model has {names}")
+    return rules[0] if rules else None
 
 
 def aggregate(grad_Ln: Tensor, ranks: Ranks, rule: Mitigation | None, segments: Segments | None = None) -> Tensor:

@@ -5,7 +5,8 @@ DDP would have reduced them, unless an attachment is plugged in. DDP compares th
 themselves, so this module must not postpone their evaluation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,13 +40,41 @@ class Receiver(Protocol):
 
 
 class Relay:
-    """The one hook of a DDP model; `receiver` is the attachment, if there is one."""
+    """The one hook of a DDP model; `receiver` is the attachment, if there is one.
+
+    An exception in a hook leaves DDP's reducer between two steps and the ranks apart, for good: `failure` keeps what
+    it was, and the model's next use says so.
+    """
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.receiver: Receiver | None = None
         self.group: dist.ProcessGroup = ddp.process_group
-        self.failed = False
-        ddp.register_comm_hook(self, relay_hook)
+        self.failure: str | None = None
+        try:
+            ddp.register_comm_hook(self, relay_hook)
+        except RuntimeError as error:
+            raise ValueError(f"the model's communication hook cannot be set: {error}") from error
+        ddp.register_forward_pre_hook(self._refuse)
+
+    def check(self) -> None:
+        """`RuntimeError` with the reason where the model cannot be used any more."""
+        if self.failure is not None:
+            raise RuntimeError(
+                f"an earlier error in this model's backward left it unusable ({self.failure}); build model and DDP anew"
+            )
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Whatever is raised inside goes on as it is, and is remembered."""
+        try:
+            yield
+        except BaseException as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            error.add_note("raised in paftbench's part of backward(); this DDP model cannot be used any more")
+            raise
+
+    def _refuse(self, ddp: torch.nn.Module, inputs: object) -> None:
+        self.check()
 
 
 def relay_of(ddp: DistributedDataParallel) -> Relay:
@@ -62,11 +91,10 @@ def relay_of(ddp: DistributedDataParallel) -> Relay:
 
 def relay_hook(state: Relay, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The function that DDP calls for each bucket."""
+    state.check()
     buffer_n = bucket.buffer()
     if state.receiver is None:
         return start_mean(buffer_n, state.group)
-    if state.failed:
-        raise RuntimeError("an earlier error left this model's backward unusable; build the model anew")
     parameters: list[tuple[Tensor, int]] = []
     offset = 0
     for parameter in bucket.parameters():
@@ -75,13 +103,10 @@ def relay_hook(state: Relay, bucket: dist.GradBucket) -> torch.futures.Future[to
     if offset != buffer_n.numel():
         raise RuntimeError(f"bucket {bucket.index()} holds {buffer_n.numel()} elements for parameters of {offset}")
     receiver = state.receiver
-    try:
+    with state.guarded():
         future = receiver.reduce(Bucket(buffer_n=buffer_n, parameters=parameters, is_last=bucket.is_last()))
-    except BaseException:
-        state.failed = True
-        raise
     if bucket.is_last():
-        _after_backward(receiver.finished)
+        _after_backward(state.guarded()(receiver.finished))
     return future
 
 

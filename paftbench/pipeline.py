@@ -12,6 +12,7 @@ from paftbench.layout import Slot
 from paftbench.metrics import Clock, Measured, norm, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.mitigations.step import Step
+from paftbench.ranks import Traffic
 from paftbench.replicas import Replicas
 
 
@@ -96,6 +97,8 @@ class Pipeline:
             "syncs": self.syncs,
             "periods": self.periods,
             "extra": [self.extra_collectives, self.extra_bytes],
+            "traffic": vars(self.replicas.ranks.traffic).copy(),
+            "divergence": self._last_divergence,
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -105,6 +108,8 @@ class Pipeline:
         self.syncs = saved["syncs"]
         self.periods = saved["periods"]
         self.extra_collectives, self.extra_bytes = saved["extra"]
+        self.replicas.ranks.traffic = Traffic(**saved["traffic"])
+        self._last_divergence = saved["divergence"]
 
     def _mitigate(self, moment: str) -> None:
         traffic = self.replicas.ranks.traffic

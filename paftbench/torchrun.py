@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.attach import Attachment
+from paftbench.attachment import Attachment
 from paftbench.faults import Fault
 from paftbench.layout import trainable
 from paftbench.metrics import Clock

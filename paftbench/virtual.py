@@ -54,7 +54,7 @@ class Virtual:
         self.replicas = Replicas(self.layout, ranks, self.modules, self.optimizer, owners)
         injector = Injector(faults, self.layout, ranks, seed=fault_seed, separate=split)
         self.pipeline = Pipeline(self.replicas, injector, mitigations, clock)
-        self._rule = aggregator(mitigations)
+        self._rule = aggregator(mitigations, self.layout)
         self._split = split
         self._random = [_RankRandom(seed, next(model.parameters()).device) for seed in rank_seeds]
 
@@ -74,10 +74,10 @@ class Virtual:
         with clock.section("aggregate"):
             used = [block for block in self.blocks if self._is_used(block)]
         for row in range(len(self.ranks.local)):
-            pipeline.strike_contribution(row, [(block.start, block.grad_Ln[row]) for block in used])
+            # Also what no rank used: a DDP bucket carries zeros for it, which strikes meet and nobody reads.
+            pipeline.strike_contribution(row, [(block.start, block.grad_Ln[row]) for block in self.blocks])
         with clock.section("aggregate"):
-            for block in used:
-                block.grad_Ln.copy_(aggregate(block.grad_Ln, self.ranks, self._rule, block.segments))
+            self._aggregate(used)
         pipeline.received()
         return [float(loss) for loss in losses]
 
@@ -109,6 +109,16 @@ class Virtual:
         for random, state in zip(self._random, saved["random"], strict=True):
             random.load_state_dict(state)
         self.pipeline.load_state_dict(saved["pipeline"])
+
+    def _aggregate(self, used: "Sequence[_Block]") -> None:
+        if self._rule is not None and self._rule.scope == "whole" and len(self.blocks) > 1:
+            grad_LN = torch.cat([block.grad_Ln for block in self.blocks], dim=1)
+            result_LN = aggregate(grad_LN, self.ranks, self._rule)
+            for block in used:
+                block.grad_Ln.copy_(result_LN[:, block.start : block.stop])
+            return
+        for block in used:
+            block.grad_Ln.copy_(aggregate(block.grad_Ln, self.ranks, self._rule, block.segments))
 
     def _is_used(self, block: "_Block") -> bool:
         used = not self._split or self.ranks.any(block.used_L)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paftbench
-from paftbench.attach import Attachment
+from paftbench.attachment import Attachment
 from paftbench.config import OptimizerConfig, Trial
 from paftbench.drawn import Cover, strikes_at
 from paftbench.draws import seed_of

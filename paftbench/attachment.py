@@ -55,7 +55,7 @@ class Attachment:
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
         self._exact = exact
         self._accumulation = accumulation
-        self._rule = aggregator(mitigations)
+        self._rule = aggregator(mitigations, self.layout)
         slots = zip(self.layout.slots, named, strict=True)
         self._slots: dict[Tensor, Slot] = {parameter: slot for slot, (_, parameter) in slots}
         self._whole = _WholeGradient(self.layout, named[0][1].device)
@@ -86,9 +86,10 @@ class Attachment:
         """Apply what mitigations hold back and leave plain DDP, bit for bit. Every rank must call it."""
         if self._relay.receiver is not self:
             return
-        if self._undecided:
-            self._close_step()
-        self.pipeline.flush()
+        if self._relay.failure is None:
+            if self._undecided:
+                self._close_step()
+            self.pipeline.flush()
         self._unplug()
 
     def __enter__(self) -> "Attachment":
@@ -120,11 +121,7 @@ class Attachment:
         if not self._striking_round(self._rounds):
             return
         self._undecided = True
-        try:
-            self.pipeline.received()
-        except BaseException:
-            self._relay.failed = True
-            raise
+        self.pipeline.received()
 
     def _begin_round(self) -> None:
         if self._undecided:
@@ -154,9 +151,11 @@ class Attachment:
         return [(self._slots[parameter], offset, parameter.numel()) for parameter, offset in bucket.parameters]
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._check_called()
+        if not args[1:] and not kwargs:  # a closure runs backward() inside step()
+            self._check_called()
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._check_called()
         if self._undecided:
             self._close_step()
 
@@ -169,6 +168,11 @@ class Attachment:
             raise RuntimeError(
                 "the hook was never called: no gradient went through the attached DDP model; call the DDP model, "
                 "not its .module, and run backward() outside no_sync() before the optimizer's step"
+            )
+        if self._rounds % self._accumulation:
+            raise RuntimeError(
+                f"accumulation (backward passes per step) is {self._accumulation}, but the optimizer stepped after "
+                f"{self._rounds % self._accumulation}; passes inside no_sync() do not count"
             )
 
     def _unplug(self) -> None:
@@ -209,6 +213,7 @@ def _free_relay(ddp: DistributedDataParallel) -> Relay:
     if not isinstance(ddp, DistributedDataParallel):
         raise ValueError(f"the model must be wrapped in DistributedDataParallel, got {type(ddp).__name__}")
     relay = relay_of(ddp)
+    relay.check()
     if relay.receiver is not None:
         raise ValueError("the model is attached already; detach it before attaching it to another optimizer")
     return relay
