@@ -9,7 +9,7 @@ from paftbench.mitigations.step import Step
 
 @dataclass(frozen=True, kw_only=True)
 class ClipValue(Mitigation):
-    """Clamp every element of the received gradient to [-limit, limit]; NaN becomes 0.
+    """Clamp every element of the received gradient to plus or minus `limit`; NaN becomes 0.
 
     PAFT's authors clamp to 1 or 0.1 before averaging in their research code, since averaging spreads a large error.
     `torch.nn.utils.clip_grad_value_` does the same but lets NaN through.

