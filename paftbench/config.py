@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Any, Literal
 
+import torch
+
 from paftbench.faults import Fault, RandomRanks, fault_spec, parse_fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build, build_named, did_you_mean, field_values, spec_of
@@ -17,6 +19,7 @@ from paftbench.schedules import Steps
 from paftbench.workloads.contract import DataId, Workload
 
 SCHEMA = 1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +127,10 @@ class Trial:
             if names.count(name) > 1:
                 raise ValueError(f"faults: the name {name!r} is given twice; faults are addressed by name")
         for fault in self.faults:
+            try:
+                fault.model.check(DTYPES[self.precision])
+            except ValueError as error:
+                raise ValueError(f"fault {fault.name!r}: {error}") from None
             listed = fault.ranks if isinstance(fault.ranks, tuple) else ()
             for rank in listed:
                 if rank >= self.world_size:

@@ -161,6 +161,7 @@ def test_resolving_leaves_nothing_to_derive() -> None:
         ({"faults": [{**FAULT, "ranks": [0, 4]}]}, "fault 'flips': rank 4 is not below world_size 4"),
         ({"faults": [{**FAULT, "ranks": {"random": 5}}]}, "fault 'flips': 5 random ranks of 4"),
         ({"faults": [{**FAULT, "schedule": {"kind": "steps", "steps": [1, 20]}}]}, "step 20 is beyond the .* 20 steps"),
+        ({"faults": [{**FAULT, "bits": 40}]}, "fault 'flips': bits .*torch.float32 has bits 0 to 31, got 40"),
         ({"steps": 0}, "steps must be >= 1, got 0"),
         ({"steps": 1.5}, "trial.steps: .*got 1.5"),
         ({"steps": "many"}, "trial.steps: .*got 'many'"),

@@ -159,3 +159,12 @@ def test_a_degree_outside_the_legal_range_is_refused_with_the_range_and_the_valu
 
 def test_the_tests_above_see_every_shape_of_parameter() -> None:
     assert {len(shape) for shape in SHAPES.values()} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(("model", "unit"), [row for row in UNITS if row[1] not in ("rms",)])
+def test_selected_parameters_that_are_not_neighbours_are_covered_to_their_last_element(model: str, unit: str) -> None:
+    layout = layout_of()
+    selected = ["first.weight", "second.weight"]
+    some = struck(fault(model, unit, parameters=selected, degree=1.0))
+    covered = [i for slot in layout.select(selected) for i in range(slot.start, slot.stop)]
+    assert some.differs_TWN[-1, 0].nonzero().flatten().tolist() == covered

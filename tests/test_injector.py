@@ -192,6 +192,8 @@ def test_past_the_cap_rows_stop_and_counts_go_on_exactly(monkeypatch: pytest.Mon
     assert len(free.rows) > 150 and repr(capped.rows) == repr(free.rows[:150])
     assert capped.injector.counts == free.injector.counts
     assert same_bits(capped.after_TWN, free.after_TWN)
+    dense = strike([specs.fault("gaussian_noise", degree=0.1)], layout, gradients(layout, steps=50))
+    assert len(dense.rows) == 150 and dense.injector.counts.drawn == 50 * 4 * layout.size
     resumed = Injector([flips()], layout, Ranks.virtual(4), seed=0)
     resumed.load_state_dict(capped.injector.state_dict())
     assert strike([flips()], layout, grads, first=4, injector=resumed).rows == []
