@@ -11,7 +11,7 @@ from paftbench.workloads.language import LanguageModel, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2(LanguageModel):
-    """GPT-2 of a `size` on text; `context` 0: the size's own; `vocab` 0: bytes, or a token file's own ids; more: a BPE."""
+    """GPT-2 of a `size` on text; `context` 0: the size's; `vocab` 0: bytes, or a token file's ids; more: a BPE."""
 
     name: ClassVar[str] = "gpt2"
     sizes: ClassVar[Mapping[str, str]] = {
