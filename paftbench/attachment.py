@@ -104,6 +104,11 @@ class Attachment:
         self._check_called()
         self.detach()
 
+    def starting(self) -> None:
+        """Close a step whose update was skipped, before the parameters are read again; part of the hook."""
+        if self._undecided:
+            self._close_step()
+
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         """Strike this rank's contribution in the bucket and reduce it; part of the hook."""
         if not self._in_round:

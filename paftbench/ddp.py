@@ -30,6 +30,10 @@ class Bucket:
 class Receiver(Protocol):
     """What the relay hands buckets to."""
 
+    def starting(self) -> None:
+        """A forward pass that may be trained on is about to begin: parameters may be changed, collectives issued."""
+        ...
+
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         """Reduce a bucket; called in bucket order on every rank, so collectives may be issued here."""
         ...
@@ -54,7 +58,7 @@ class Relay:
             ddp.register_comm_hook(self, relay_hook)
         except RuntimeError as error:
             raise ValueError(f"the model's communication hook cannot be set: {error}") from error
-        ddp.register_forward_pre_hook(self._refuse)
+        ddp.register_forward_pre_hook(self._before_forward)
 
     def check(self) -> None:
         """`RuntimeError` with the reason where the model cannot be used any more."""
@@ -73,8 +77,10 @@ class Relay:
             error.add_note("raised in paftbench's part of backward(); this DDP model cannot be used any more")
             raise
 
-    def _refuse(self, ddp: torch.nn.Module, inputs: object) -> None:
+    def _before_forward(self, ddp: torch.nn.Module, inputs: object) -> None:
         self.check()
+        if self.receiver is not None and torch.is_grad_enabled():
+            self.receiver.starting()
 
 
 def relay_of(ddp: DistributedDataParallel) -> Relay:

@@ -61,6 +61,8 @@ class Virtual:
     def backward(self, loss_of: LossOf) -> list[float]:
         """Forward, backward, aggregation, strikes and `on_gradients` of one step; the L losses."""
         pipeline, clock = self.pipeline, self.pipeline.clock
+        for block in self.blocks:
+            block.check()
         pipeline.begin()
         losses = []
         for row, rank in enumerate(self.ranks.local):
@@ -132,6 +134,7 @@ class _Block:
     def __init__(self, slots: list[Slot], modules: list[nn.Module], ranks: Ranks, layout: Layout) -> None:
         self.start, self.stop = slots[0].start, slots[-1].stop
         named = [dict(trainable(module)) for module in modules]
+        self._places = [[_place_of(module, slot.name) for slot in slots] for module in modules]
         self.parameters = [[by_name[slot.name] for slot in slots] for by_name in named]
         first = self.parameters[0][0]
         values_Ln = torch.empty((len(modules), self.stop - self.start), dtype=first.dtype, device=first.device)
@@ -165,9 +168,9 @@ class _Block:
 
     def check(self) -> None:
         """`RuntimeError` when a parameter has lost its place in the block, and so its updates."""
-        for parameters, views in zip(self.parameters, self._values, strict=True):
-            for slot, parameter, view in zip(self._slots, parameters, views, strict=True):
-                if parameter.data_ptr() != view.data_ptr():
+        for places, views in zip(self._places, self._values, strict=True):
+            for slot, (holder, name), view in zip(self._slots, places, views, strict=True):
+                if holder[name].data_ptr() != view.data_ptr():
                     raise RuntimeError(
                         f"parameter {slot.name!r} is no longer the view that the optimizer updates: it was replaced by "
                         ".to(), load_state_dict(assign=True) or the like"
@@ -175,6 +178,12 @@ class _Block:
 
     def _views(self, flat_n: Tensor) -> list[Tensor]:
         return [flat_n[s.start - self.start : s.stop - self.start].view(s.shape) for s in self._slots]
+
+
+def _place_of(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """The table that holds a parameter of a module, and its name there."""
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path)._parameters, leaf
 
 
 class _RankRandom:
