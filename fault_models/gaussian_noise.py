@@ -63,8 +63,10 @@ class GaussianNoise(DenseFault):
         """Add noise in place; how many elements changed."""
         if self.unit == "std":
             noise.mul_(self.degree)
-        draws.squared_norm = (draws.squared_norm or 0.0) + float(torch.dot(noise, noise))
         noisy = grad + noise.to(grad.dtype)
+        # Half precision swallows small noise: what counts is the change, not the draw.
+        change = noise if grad.dtype == torch.float32 else noisy.float() - grad.float()
+        draws.squared_norm = (draws.squared_norm or 0.0) + float(torch.dot(change, change))
         changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
         grad.copy_(noisy)
         return changed

@@ -6,15 +6,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from paftbench.config import Trial
+from paftbench.config import DTYPES, Trial
 from paftbench.optimizers import lr_at, set_lr
 from paftbench.pipeline import Pipeline
 from paftbench.quality import measure
 from paftbench.records import Recorder
 from paftbench.replicas import Replicas
 from paftbench.virtual import LossOf
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Placement(Protocol):

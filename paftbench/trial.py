@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from paftbench import checkpoint
-from paftbench.config import Trial
+from paftbench.config import DTYPES, Trial
 from paftbench.draws import seed_of
 from paftbench.files import read_json, write_json
 from paftbench.injector import InjectionError
@@ -24,7 +24,7 @@ from paftbench.records import Recorder
 from paftbench.results import summary
 from paftbench.store import FAILURE, RESULT, Planned, read_planned
 from paftbench.torchrun import Torchrun
-from paftbench.train import DTYPES, Placement, train
+from paftbench.train import Placement, train
 from paftbench.virtual import Virtual
 
 log = logging.getLogger(__name__)

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 
-from paftbench.config import Trial
+from paftbench.config import DTYPES, Trial
 from paftbench.faults import Fault, RandomRanks
 from paftbench.layout import Layout
 from paftbench.schedules import Burst
 from paftbench.store import Planned, find_trials, read_record
 from paftbench.workloads.contract import Workload
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @cache
