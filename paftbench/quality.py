@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paftbench.layout import trainable
-from paftbench.replicas import Replicas
+from paftbench.replicas import Replicas, float_buffers
 from paftbench.workloads.contract import Workload
 
 
@@ -55,13 +55,9 @@ def _load_mean(replicas: Replicas, spare: nn.Module) -> None:
     flat_N = torch.cat([mean.to(torch.float64) for mean in means])
     for slot, (_, parameter) in zip(replicas.layout.slots, trainable(spare), strict=True):
         parameter.copy_(flat_N[slot.start : slot.stop].view(slot.shape))
-    for buffer, block in zip(_floats(spare), replicas.buffers(), strict=True):
+    for buffer, block in zip(float_buffers(spare), replicas.buffers(), strict=True):
         buffer.copy_(_mean64(block, replicas).view_as(buffer))
 
 
 def _mean64(block_Ln: Tensor, replicas: Replicas) -> Tensor:
     return replicas.ranks.total(block_Ln.double().sum(0)) / replicas.ranks.world_size
-
-
-def _floats(module: nn.Module) -> list[Tensor]:
-    return [buffer for buffer in module.buffers() if buffer.is_floating_point() and buffer.numel()]

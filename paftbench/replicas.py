@@ -66,15 +66,16 @@ class Replicas:
 
     def buffers(self) -> list[Tensor]:
         """Copies of the floating-point buffers, one [L, n] block per buffer: integer counters are nobody's mean."""
-        columns = zip(*(list(_float_buffers(module)) for module in self.modules), strict=True)
+        columns = zip(*(list(float_buffers(module)) for module in self.modules), strict=True)
         return [torch.stack([buffer.detach().reshape(-1) for buffer in column]) for column in columns]
 
     def load_buffers(self, blocks: Sequence[Tensor]) -> None:
         """Write blocks of [1, n] or [L, n] back into every replica's buffers."""
         for row, module in enumerate(self.modules):
-            for buffer, block in zip(_float_buffers(module), blocks, strict=True):
+            for buffer, block in zip(float_buffers(module), blocks, strict=True):
                 buffer.copy_(block[row if block.shape[0] > 1 else 0].view_as(buffer))
 
 
-def _float_buffers(module: nn.Module) -> list[Tensor]:
+def float_buffers(module: nn.Module) -> list[Tensor]:
+    """The buffers that have a mean."""
     return [buffer for buffer in module.buffers() if buffer.is_floating_point() and buffer.numel()]
