@@ -1,9 +1,11 @@
 """The spine: a trial with `exact` gives the same bits in every placement, and those of plain torch."""
 
+from pathlib import Path
 from typing import Any
 
 import placements
 import pytest
+import resumed
 import torch
 from placements import Bits
 from processes import together
@@ -89,3 +91,45 @@ def test_degree_zero_is_native_ddp_bit_for_bit_through_the_bucket_rebuild(in_pro
         assert torch.equal(ours.parameters[0], native)
         assert [loss for (loss,) in ours.losses] == losses
         assert ours.rows == [] and ours.buckets >= 3
+
+
+def assert_continues_bitwise(whole: dict[str, Any], continued: dict[str, Any]) -> None:
+    assert continued["result"] == whole["result"]
+    assert continued["steps"] == whole["steps"]
+    assert continued["injections"] == whole["injections"]
+    assert whole["result"]["mitigation"]["syncs"] == 3 and whole["result"]["strikes"]["landed"] > 1000
+    assert whole["result"]["gradient_bytes"] > 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_resumed_trial_gives_the_bits_and_records_of_an_uninterrupted_one(tmp_path: Path, model: str) -> None:
+    item = resumed.planned(model, 3, procs=None)
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    assert not resumed.run(item, tmp_path / "whole")
+    assert not resumed.run(item, tmp_path / "parts", until=resumed.LAST)
+    assert not (tmp_path / "parts" / "result.json").exists()
+    assert resumed.run(item, tmp_path / "parts")
+    assert_continues_bitwise(resumed.written(tmp_path / "whole"), resumed.written(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize(("model", "world_size"), [("gpt2", 2), ("resnet", 4)])
+def test_a_resumed_trial_of_processes_does_too_and_equals_one_process(
+    tmp_path: Path, model: str, world_size: int
+) -> None:
+    for name in ("whole", "parts", "virtual"):
+        (tmp_path / name).mkdir()
+
+    def in_processes(name: str, until: int | None = None) -> list[bool]:
+        return together(resumed.run_rank, 2, model, world_size, 2, tmp_path / name, until)
+
+    assert in_processes("whole") == [False, False]
+    assert in_processes("parts", resumed.LAST) == [False, False]
+    assert in_processes("parts") == [True, True]
+    whole = resumed.written(tmp_path / "whole")
+    assert_continues_bitwise(whole, resumed.written(tmp_path / "parts"))
+    resumed.run(resumed.planned(model, world_size, procs=None), tmp_path / "virtual")
+    alone = resumed.written(tmp_path / "virtual")
+    assert whole["injections"] == alone["injections"]
+    for key in ("params_sha256", "history", "strikes", "mitigation"):
+        assert whole["result"][key] == alone["result"][key], key
