@@ -33,7 +33,10 @@ def together(function: Callable[..., Any], world_size: int, *args: Any, limit_s:
 def attempt(
     function: Callable[..., Any], world_size: int, *args: Any, limit_s: float = LIMIT_S
 ) -> list[tuple[str, Any]]:
-    """As `together`, but gives ("value", result), ("raised", traceback) or ("died", exit code) for each rank."""
+    """As `together`, but gives ("value", result), ("raised", traceback) or ("died", exit code) for each rank.
+
+    A rank that does not end by itself fails the test.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["paftbench.engines.preload"])
     with tempfile.TemporaryDirectory() as folder:
@@ -48,11 +51,14 @@ def attempt(
         for _, here in started:
             outcomes.append(_outcome(here, limit_s))
             here.close()
-        for process, _ in started:
-            process.join(5.0)
+        wedged = []
+        for rank, (process, _) in enumerate(started):
+            process.join(10.0 if outcomes[rank][0] != "silent" else 0.0)
             if process.is_alive():
+                wedged.append(rank)
                 process.kill()
                 process.join()
+        assert not wedged, f"ranks {wedged} had to be killed: {outcomes}"
         return [
             outcome if outcome[0] != "died" else ("died", process.exitcode)
             for outcome, (process, _) in zip(outcomes, started, strict=True)
@@ -61,7 +67,7 @@ def attempt(
 
 def _outcome(here: Connection, limit_s: float) -> tuple[str, Any]:
     if not wait([here], limit_s):
-        return "raised", f"no answer within {limit_s} s"
+        return "silent", f"no answer within {limit_s} s"
     try:
         answer: tuple[str, Any] = pickle.loads(here.recv_bytes())
         return answer
