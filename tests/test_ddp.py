@@ -1,5 +1,6 @@
 """The hook in every mode of DDP: sites are parameters, never buckets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from user_loop import bits, build, loss_of, sgd, train
 import paftbench
 from paftbench import ddp as ddp_module
 from paftbench.aggregation import aggregate
+from paftbench.faults import DenseFault, Fault, Site
 from paftbench.mitigations import Mitigation
 from paftbench.ranks import Ranks
 
@@ -311,12 +313,28 @@ class Failing(Mitigation):
             raise ZeroDivisionError(f"mine, in {moment}")
 
 
-def error_of(mitigation: Mitigation) -> dict[str, Any]:
-    """Where and how an exception of a mitigation surfaces, and what the next uses say."""
+@dataclass(frozen=True, kw_only=True)
+class Broken(DenseFault):
+    """A fault model that fails at step 2."""
+
+    name: ClassVar[str] = "broken"
+    units: ClassVar[Mapping[str, tuple[float, float]]] = {"times": (0.0, 1.0)}
+
+    degree: float = 1.0
+    unit: str = "times"
+
+    def change(self, grad_N: Tensor, start: int, state: Any, draws: Any) -> int:
+        if draws.step == 2:
+            raise OverflowError("mine, in a fault")
+        return 0
+
+
+def error_of(mitigation: Mitigation, *faults: Fault) -> dict[str, Any]:
+    """Where and how an exception of a mitigation or a fault surfaces, and what the next uses say."""
     ddp = build()
     optimizer = sgd(ddp)
     found: dict[str, Any] = {}
-    attached = paftbench.attach(ddp, optimizer, mitigations=[mitigation])
+    attached = paftbench.attach(ddp, optimizer, faults=faults, mitigations=[mitigation])
     try:
         for step in STEPS:
             found["at"] = ("backward", step)
@@ -353,6 +371,14 @@ def test_an_exception_in_a_rule_leaves_backward_as_itself_and_the_next_use_says_
         assert found["at"] == ("backward", 0)
         assert found["error"].startswith("ValueError: mitigation wrong: aggregate() must return torch.float32")
         assert "left it unusable (ValueError: mitigation wrong" in found["forward"] and "forward" in found
+
+
+@pytest.mark.parametrize("site", [Site.CONTRIBUTION, Site.RESULT])
+def test_an_exception_in_a_fault_leaves_backward_as_itself_and_the_next_use_says_why(site: Site) -> None:
+    fault = Fault(name="broken", model=Broken(), site=site)
+    for found in together(error_of, 2, Mitigation(), fault):
+        assert found["at"] == ("backward", 2) and found["error"] == "OverflowError: mine, in a fault"
+        assert "left it unusable (OverflowError: mine, in a fault)" in found["forward"]
 
 
 def test_an_exception_on_a_step_leaves_the_optimizers_step_as_itself() -> None:
