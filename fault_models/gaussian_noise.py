@@ -33,12 +33,12 @@ class GaussianNoise(DenseFault):
         if self.degree == 0:
             return 0
         noise = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
-        changed, draws.squared_norm = 0, 0.0
-        first = filled = 0
+        changed = first = filled = 0
+        ends: list[int] = []
         for flat, elements in draws.parts:
             if filled and filled + elements > CHUNK:
-                changed += self._add(grad_N[first : first + filled], noise[:filled], draws)
-                first, filled = first + filled, 0
+                changed += self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
+                first, filled, ends = first + filled, 0, []
             generator = draws.torch_generator(flat, grad_N.device)
             std = self._std(grad_N, first + filled, elements)
             while elements:
@@ -47,10 +47,11 @@ class GaussianNoise(DenseFault):
                 if self.unit == "rms":
                     eps.mul_(std)
                 filled, elements = filled + size, elements - size
+                ends.append(filled)
                 if elements:
-                    changed += self._add(grad_N[first : first + filled], noise[:filled], draws)
-                    first, filled = first + filled, 0
-        return changed + self._add(grad_N[first : first + filled], noise[:filled], draws)
+                    changed += self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
+                    first, filled, ends = first + filled, 0, []
+        return changed + self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
 
     def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
         """Standard deviation of the noise on one parameter's gradient."""
@@ -59,14 +60,16 @@ class GaussianNoise(DenseFault):
         part = grad_N[first : first + elements]
         return self.degree * float(torch.linalg.vector_norm(part, dtype=torch.float64)) / elements**0.5
 
-    def _add(self, grad: Tensor, noise: Tensor, draws: Draws) -> int:
-        """Add noise in place; how many elements changed."""
+    def _add(self, grad: Tensor, noise: Tensor, ends: list[int], draws: Draws) -> int:
+        """Add noise in place, made of pieces that end at `ends`; how many elements changed."""
         if self.unit == "std":
             noise.mul_(self.degree)
         noisy = grad + noise.to(grad.dtype)
         # Half precision swallows small noise: what counts is the change, not the draw.
         change = noise if grad.dtype == torch.float32 else noisy.float() - grad.float()
-        draws.squared_norm = (draws.squared_norm or 0.0) + float(torch.dot(change, change))
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            piece = change[start:end]
+            draws.squares.append(float(torch.dot(piece, piece)))
         changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
         grad.copy_(noisy)
         return changed

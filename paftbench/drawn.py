@@ -81,11 +81,11 @@ class Cover:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a dense fault did to one slice, which starts at flat index `start`."""
+    """What a dense fault did to one slice, which starts at flat index `start`; `squares` is of its parts."""
 
     start: int
     elements: int
-    squared: float
+    squares: list[float]
     changed: int
 
 

@@ -62,7 +62,7 @@ class Draws:
         self.dtype = dtype
         self.offset = 0
         self.parts: list[tuple[int, int]] = []
-        self.squared_norm: float | None = None
+        self.squares: list[float] = []
         self._stream = "place"
         self._generator: np.random.Generator | None = None
         self._torch: torch.Generator | None = None

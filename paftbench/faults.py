@@ -88,8 +88,8 @@ class SparseFault(FaultModel):
 class DenseFault(FaultModel):
     """A fault that strikes every element of the parameters it covers, or a range of them.
 
-    A model that sets `draws.squared_norm` to the squared L2 norm of its change says `reports_norm`; for others the
-    injector measures it on a copy.
+    A model that puts the squared L2 norms of its change, part by part, into `draws.squares` says `reports_norm`; for
+    others the injector measures them on a copy. Parts make the logged norm independent of how buckets cut.
     """
 
     reports_norm: ClassVar[bool] = False

@@ -5,6 +5,7 @@ Shapes: N = elements of a piece, K = strikes. A piece is a contiguous run of who
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -138,14 +139,12 @@ class Injector:
                 model.observe(grad_N, run.start, state, strike.draws)
             if strike.drawn:
                 before_N = None if model.reports_norm else grad_N.clone()
+                strike.draws.squares = []
                 changed = model.change(grad_N, run.start, state, strike.draws)
                 put_back(grad_N, origins)
-                if before_N is None:
-                    squared = strike.draws.squared_norm or 0.0
-                else:
-                    squared = float((grad_N.double() - before_N.double()).square().sum())
-                strike.seen.append(Seen(start=run.start, elements=grad_N.numel(), squared=squared, changed=changed))
-                self._add_noise(strike, squared)
+                squares = strike.draws.squares if before_N is None else run.squares(grad_N, before_N)
+                strike.seen.append(Seen(start=run.start, elements=grad_N.numel(), squares=squares, changed=changed))
+                self._add_noise(strike, sum(squares))
 
     def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:
         """A parameter that no rank used gave zeros, in every placement, whether or not a bucket carried them."""
@@ -170,7 +169,7 @@ class Injector:
 
     def _log(self, strike: Strike, lost: int) -> None:
         if not strike.is_sparse:
-            squared = sum(seen.squared for seen in strike.seen)
+            squared = fsum(square for seen in strike.seen for square in seen.squares)
             elements = sum(seen.changed for seen in strike.seen)
             if strike.landed:
                 self._add_row(strike, None, True, {"norm": squared**0.5, "elements": elements})

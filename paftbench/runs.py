@@ -42,6 +42,12 @@ class Run:
             origins.append(grad_N if high - low == grad_N.numel() else grad_N[low:high])
         return (origins[0], []) if len(origins) == 1 else (torch.cat(origins), origins)
 
+    def squares(self, after_N: Tensor, before_N: Tensor) -> list[float]:
+        """Squared L2 norm of the change to each part."""
+        change_N = after_N.double() - before_N.double()
+        parts = change_N.split([elements for _, elements in self.parts])
+        return [float(torch.dot(part, part)) for part in parts]
+
 
 def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
     """Write a joined copy back."""

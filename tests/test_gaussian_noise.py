@@ -95,3 +95,18 @@ def test_the_norm_that_is_logged_is_the_change_that_half_precision_kept() -> Non
     ones = torch.ones((1, 1, 5000), dtype=torch.bfloat16)
     done = strike([specs.fault("gaussian_noise", degree=1e-3)], layout, ones)
     assert float((done.after_TWN.double() - 1).norm()) == pytest.approx(done.rows[0]["norm"], rel=1e-6)
+
+
+def test_the_norm_that_is_logged_does_not_depend_on_how_buckets_cut() -> None:
+    layout = layout_of(torch.float32, {"a": (300,), "b": (70_000,), "c": (7, 11), "d": (65_000,), "e": (5,)})
+    one = specs.fault("gaussian_noise", degree=0.3, site="contribution")
+    norms = set()
+    for cut in ([(0, layout.size)], [(slot.start, slot.stop) for slot in reversed(layout.slots)]):
+        injector = Injector([one], layout, Ranks.virtual(1), seed=0)
+        grad_N = torch.ones(layout.size)
+        injector.begin(0)
+        for start, stop in cut:
+            injector.strike(one.site, 0, [(start, grad_N[start:stop])])
+        injector.end()
+        norms.add(injector.drain()[0]["norm"])
+    assert len(norms) == 1
