@@ -8,15 +8,22 @@ import torch
 from torch import nn
 
 from paftbench.config import LrSchedule, OptimizerConfig
+from paftbench.half import HALVES, HalfAdam, HalfSGD
 
 
 def optimizer_of(config: OptimizerConfig) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
-    """A maker of the configured optimizer; never `fused`, whose results differ from the plain loop's in bits."""
+    """A maker of the configured optimizer; never `fused`, whose results differ from the plain loop's in bits.
+
+    In bf16 and fp16, where torch's own results differ by an element's place, it is one of `paftbench.half`.
+    """
 
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        half = any(parameter.dtype in HALVES for parameter in parameters)
         if config.name == "sgd":
-            return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-        cls = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
+            sgd = HalfSGD if half else torch.optim.SGD
+            return sgd(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+        adam = HalfAdam if half else torch.optim.Adam
+        cls = adam if config.name == "adam" else torch.optim.AdamW
         return cls(parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
 
     return make
