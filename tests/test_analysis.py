@@ -24,6 +24,7 @@ def test_gap_closed_is_the_share_of_the_way_from_ddp_to_golden_of_the_same_seed(
     assert row["gap_closed"] == pytest.approx((0.8 + 0.5 + 1.0) / 3)
     assert row["ranges"]["gap_closed"]["worst_rank"] == pytest.approx([0.5, 1.0])
     assert row_of(tmp_path, "ddp")["gap_closed"] == 0.0
+    assert "-0%" not in render(tmp_path)
     assert row_of(tmp_path, "golden")["gap_closed"] is None
 
 

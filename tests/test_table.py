@@ -39,6 +39,16 @@ def test_golden_rows_of_several_workloads_stay_apart(tmp_path: Path) -> None:
     assert [row["seeds"] for row in found] == [1, 1, 3]
 
 
+def test_runs_of_equal_labels_and_other_fields_are_other_cells_that_say_so(tmp_path: Path) -> None:
+    labels = {"mitigation": "paft_sync"}
+    for period, steps in ((10, 20), (5, 20), (5, 40)):
+        mitigations = [{**MITIGATIONS["paft_sync"][0], "period": period}]
+        trial = spec(RESNET, steps=steps, seed=0, faults=[FAULT], mitigations=mitigations)
+        write_trial(tmp_path, trial, grid="noise", labels=labels)
+    found = {row["cell"]: row["trials"] for row in rows(tmp_path)}
+    assert found == {"paft_sync steps=20 period=10": 1, "paft_sync steps=20 period=5": 1, "paft_sync steps=40": 1}
+
+
 def test_degrees_are_ordered_as_numbers_and_ddp_comes_first(tmp_path: Path) -> None:
     quickstart(tmp_path / "sweep", seeds=1, steps=20)
     noise = [row["cell"] for row in rows(tmp_path / "sweep") if row["grid"] == "noise"]

@@ -13,6 +13,7 @@ from paftbench.plugins import did_you_mean
 
 NO_GAP: Final = "no gap"
 UNRATED = frozenset({"missing", "no strike", "error"})
+_OF_A_RUN = ("seed", "fault_seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Cell:
     grid: str
     labels: Mapping[str, Any]
     runs: tuple[Run, ...]
-    workload: str = ""
+    apart: str = ""
 
     @cached_property
     def done(self) -> tuple[Run, ...]:
@@ -46,9 +47,9 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The labels for people, the mitigation first; the workload where a table must tell several apart."""
+        """The labels for people, the mitigation first, and what tells the cell apart from others of the same labels."""
         mitigation = self.labels.get("mitigation")
-        parts = ("" if mitigation is None else str(mitigation), self.fault_text, self.workload)
+        parts = ("" if mitigation is None else str(mitigation), self.fault_text, self.apart)
         return " ".join(part for part in parts if part) or "all"
 
     def outcomes(self) -> dict[str, int]:
@@ -72,19 +73,44 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in sweep.selected:
         grid = run.grid if by in (None, "grid") else ""
-        setting = run.setting if by is None else run.workload
+        setting = run.setting + _key(run.trial.get("mitigations", [])) if by is None else run.workload
         groups.setdefault((grid, _key(_labels(run, by)), setting), []).append(run)
-    same_text = Counter((grid, labels) for grid, labels, _ in groups)
+    alike: dict[tuple[str, str], list[Run]] = {}
+    for (grid, labels, _), runs in groups.items():
+        alike.setdefault((grid, labels), []).append(runs[0])
     found = [
         Cell(
             grid=grid,
             labels=_labels(runs[0], by),
             runs=tuple(sorted(runs, key=lambda run: run.seed)),
-            workload=runs[0].workload if same_text[grid, labels] > 1 else "",
+            apart=_apart(runs[0], alike[grid, labels]),
         )
         for (grid, labels, _), runs in groups.items()
     ]
     return sorted(found, key=_place)
+
+
+def _apart(run: Run, alike: Sequence[Run]) -> str:
+    """The workload, and the fewest other fields of the trial, by which a run differs from those with its labels."""
+    parts = [run.workload] if any(other.workload != run.workload for other in alike) else []
+    rivals = [_flat(other.trial) for other in alike if other.workload == run.workload]
+    own = _flat(run.trial)
+    for key, value in own.items():
+        same = [rival for rival in rivals if rival.get(key) == value]
+        if len(same) < len(rivals) and key not in _OF_A_RUN:
+            rivals = same
+            parts.append(f"{key.rpartition('.')[2]}={_short(value)}")
+    return " ".join(parts)
+
+
+def _flat(trial: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A trial's fields by dotted path, those of faults and mitigations by their names."""
+    fields: dict[str, Any] = {}
+    for key, value in trial.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {item["name"]: item for item in value}
+        fields |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return fields
 
 
 def _labels(run: Run, by: str | None) -> dict[str, Any]:
@@ -98,7 +124,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
     stacked = len(cell.runs[0].trial.get("mitigations", ()))
-    return cell.grid != "golden", cell.grid, numbers, turn, stacked, mitigation, cell.workload
+    return cell.grid != "golden", cell.grid, numbers, turn, stacked, mitigation, cell.apart
 
 
 def _axis(run: Run, by: str) -> dict[str, Any]:
@@ -121,7 +147,7 @@ def gap_closed(sweep: Sweep, run: Run, view: View) -> float | Literal["no gap"] 
         return nan
     if abs(best - worst) <= max(float(run.planned["tolerance"]), spread(sweep.goldens(run), view)):
         return NO_GAP
-    return (own - worst) / (best - worst)
+    return (own - worst) / (best - worst) + 0.0  # -0 is 0
 
 
 def spread(runs: Sequence[Run], view: View) -> float:
@@ -145,8 +171,8 @@ def _timed(run: Run) -> bool:
     return valid and trial.get("placement") == "torchrun" and not trial.get("exact", False)
 
 
-def _key(labels: Mapping[str, Any]) -> str:
-    return json.dumps(labels, sort_keys=True)
+def _key(values: Any) -> str:
+    return json.dumps(values, sort_keys=True)
 
 
 def _short(value: Any) -> str:
