@@ -93,6 +93,9 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         message = first["msg"].removeprefix("Value error, ")
         got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
         raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
+    for key, value in spec.items():
+        if isinstance(value, bool) and not isinstance(getattr(built, key), bool):
+            raise ValueError(f"{where}.{key}: expected a number or a word, got {value!r}")
     return built
 
 

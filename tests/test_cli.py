@@ -82,7 +82,7 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["run", "quickstart", "--procs", "2"], "procs (processes of a torchrun trial) needs placement torchrun"),
         (["run", "quickstart", "--plugin", "missing.py"], "missing.py does not exist"),
         (["run", "quickstart", "nodes=2", "--placement", "torchrun"], "nodes 2 needs an engine"),
-        (["ls", "fault-modls"], "is not one of"),
+        (["ls", "fault-modls"], "'KIND': 'fault-modls' is not one of"),
         (["ls", "fault-models", "bit_flop"], "did you mean 'bit_flip'?"),
         (["status", "nowhere"], "nowhere is not a directory of results"),
         (["table", "nowhere"], "nowhere is not a directory of results"),
@@ -129,11 +129,11 @@ def test_a_plan_lists_every_trial_and_writes_nothing(
     out = tmp_path / "runs"
     assert paftbench("run", small, "-n", "--out", out) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split() == ["id", "state", "strikes", "seconds", "name"]
+    assert header.split() == ["id", "name", "state", "strikes", "seconds"]
     assert [line.split()[1:] for line in lines] == [
-        ["missing", "0", "-", "golden/s0"],
-        ["missing", "600", "-", "noise/ddp/s0"],
-        ["missing", "600", "-", "noise/paft_sync/s0"],
+        ["golden/s0", "missing", "0", "-"],
+        ["noise/ddp/s0", "missing", "600", "-"],
+        ["noise/paft_sync/s0", "missing", "600", "-"],
     ]
     assert not out.exists()
 
@@ -152,7 +152,7 @@ def test_a_run_ends_with_table_and_directory_and_a_second_one_runs_nothing(
     assert before == {r.id: (r.path / "result.json").stat().st_mtime_ns for r in read_results(out / "small")}
 
     assert paftbench("run", small, "-n", "--out", out, "mitigation=ddp,paft_sync") == 0
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["done"] * 3
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]] == ["done"] * 3
     assert paftbench("status", out / "small") == 0
     assert "3 trials: 3 done, 0 running, 0 missing" in capsys.readouterr().out
 
@@ -161,7 +161,7 @@ def test_a_selection_brings_the_golden_runs_it_is_judged_by(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert paftbench("run", small, "-n", "-k", "paft_sync", "--out", tmp_path) == 0
-    names = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:]]
+    names = [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]]
     assert names == ["golden/s0", "noise/paft_sync/s0"]
 
 
@@ -214,7 +214,7 @@ def test_a_full_disk_is_one_line_and_exit_2(
 
     monkeypatch.setattr(files.os, "fsync", full)
     assert paftbench("run", small, "--out", tmp_path / "runs") == 2
-    assert "No space left on device" in one_line_error(capsys)
+    assert one_line_error(capsys) == f"paftbench: error: No space left on device: {tmp_path}\n"
 
 
 @pytest.mark.skipif(not (hasattr(os, "geteuid") and os.geteuid() == 0), reason="mounting a small disk needs root")
@@ -235,7 +235,7 @@ def test_a_disk_that_fills_up_during_a_sweep_costs_nothing_that_has_finished(
                 filler.flush()
         done = {record.id: record.result for record in read_results(disk / "small") if record.result}
         assert paftbench("run", small, "--out", disk) == 2
-        assert "No space left on device" in capsys.readouterr().err.splitlines()[-1]
+        assert capsys.readouterr().err.splitlines()[-1].startswith("paftbench: error: No space left on device")
         after = {record.id: record.result for record in read_results(disk / "small") if record.result}
         assert after == done and len(done) == 1
         (disk / "filler").unlink()
@@ -267,6 +267,19 @@ def test_lists_are_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
         assert entries and all("name" in entry for entry in entries)
         assert paftbench("ls", kind) == 0
         assert entries[0]["name"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["fault-models", "mitigations", "workloads"])
+def test_every_field_of_a_plugin_has_a_meaning(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert paftbench("ls", kind, "--json") == 0
+    for name in [entry["name"] for entry in json.loads(capsys.readouterr().out)]:
+        assert paftbench("ls", kind, name, "--json") == 0
+        assert all(field["meaning"] for field in json.loads(capsys.readouterr().out)["fields"]), name
+
+
+def test_help_of_an_option_says_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paftbench("run", "--help") == 0
+    assert "one per core" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 def test_doctor_says_what_it_found_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

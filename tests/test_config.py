@@ -212,3 +212,9 @@ def test_an_epoch_longer_than_the_listed_steps_is_checked_once_it_is_known() -> 
     one = trial(epochs=1.0, faults=[fault], procs=None, placement="virtual")
     with pytest.raises(ValueError, match="step 40 is beyond the trial's 32 steps"):
         one.resolved(device="cpu")
+
+
+@pytest.mark.parametrize("field", ["world_size", "timeout_s", "seed"])
+def test_true_is_no_number(field: str) -> None:
+    with pytest.raises(ValueError, match=f"trial.{field}: expected a number or a word, got True"):
+        parse_trial({"workload": {"name": "quadratic"}, field: True})

@@ -103,7 +103,8 @@ def _data() -> dict[str, dict[str, Any]]:
     entries = {}
     for name, known in sorted(KNOWN.items()):
         here = all(path.is_file() for path in files_of(name, data_directory()))
-        state = "embedded" if not known.files else ("here" if here else f"get it: paftbench data {name}")
+        get = f"get it: paftbench data {name}" + (" path=FILE" if name == "tokens" else "")
+        state = "embedded" if not known.files else ("here" if here else get)
         entries[name] = {
             "name": name, "kind": known.kind, "state": state, "size": known.size, "licence": known.licence,
             "source": known.source,

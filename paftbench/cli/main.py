@@ -50,9 +50,10 @@ def exit_code(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except ClickException as error:
-        return refused(getattr(error, "format_message", lambda: "")() or "expected a command; see paftbench --help")
+        text = getattr(error, "format_message", lambda: "")() or "expected a command; see paftbench --help"
+        return refused(text.replace("Value error, ", ""))
     except OSError as error:
-        return refused(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+        return refused(": ".join(str(part) for part in (error.strerror, error.filename) if part) or str(error))
     except (ValueError, LookupError) as error:
         if isinstance(error, KeyError | IndexError):
             raise

@@ -37,7 +37,9 @@ def run(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of a trial; commas sweep.")
     ] = None,
     plan_only: Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")] = False,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time [cores].")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time (default: one per core).")
+    ] = None,
     keyword: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only trials whose name matches: words, and, or, not, ().")
     ] = None,
@@ -81,17 +83,17 @@ def run(
 
 
 def listing(root: Path, planned: list[Any]) -> str:
-    """A line per trial: id, state, expected strikes, predicted seconds, name."""
+    """A line per trial: id, name, state, expected strikes, predicted seconds."""
     from paftbench.experiment.forecast import expected_strikes, predicted_seconds
     from paftbench.sweep import state_of
 
     seconds = predicted_seconds(root, planned)
-    rows = [("id", "state", "strikes", "seconds", "name")]
+    rows = [("id", "name", "state", "strikes", "seconds")]
     for item in planned:
         predicted = seconds.get(item.id)
         strikes = f"{expected_strikes(item.trial):.4g}"
         state = state_of(root / item.id, item)
-        rows.append((item.id, state, strikes, "-" if predicted is None else f"{predicted:.1f}", item.name))
+        rows.append((item.id, item.name, state, strikes, "-" if predicted is None else f"{predicted:.1f}"))
     return columns(rows)
 
 

@@ -48,7 +48,7 @@ class BowlShard:
 class Quadratic(Workload):
     """Loss curvature/2 · |theta - 1|² over `dim` parameters; `noise` is the std of each rank's gradient around it.
 
-    The gradient is exactly curvature · (theta - 1), plus the noise; curvature 0 gives gradients of exactly zero. The
+    The gradient is exactly `curvature` · (theta - 1), plus the noise; curvature 0 gives gradients of exactly zero. The
     metric is the loss without noise. `batch_per_rank` changes nothing, and an epoch is 1,024 items by convention.
     """
 
