@@ -64,12 +64,17 @@ def _parameter(row: Mapping[str, Any]) -> str:
 
 
 def _bit_class(row: Mapping[str, Any], precision: str) -> str:
-    bit = row.get("bit")
-    if bit is None:
+    bits = row.get("bit")
+    if bits is None:
         return "none (not a bit flip)"
     # A gradient may be wider than the trial's precision: the bits that were logged tell.
     digits = len(str(row.get("bits_before") or "").removeprefix("0x"))
     dtype = {16: "fp64", 8: "fp32"}.get(digits, precision)
+    kinds = {_kind_of(bit, dtype) for bit in (bits if isinstance(bits, list) else [bits])}
+    return kinds.pop() if len(kinds) == 1 else "several"
+
+
+def _kind_of(bit: int, dtype: str) -> str:
     if bit == _WIDTH[dtype] - 1:
         return "sign"
     return "mantissa" if bit < _MANTISSA[dtype] else "exponent"
