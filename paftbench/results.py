@@ -1,7 +1,7 @@
 """What `result.json` says of a finished trial."""
 
 import hashlib
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,16 +88,31 @@ def _hashes(replicas: Replicas) -> list[str]:
 def _divergence(rows: list[dict[str, Any]], final: float) -> dict[str, float | None]:
     every = _values(rows, "divergence") + _values(rows, "divergence_before")
     before = _values(rows, "divergence_before")
-    return {"final": final, "max": max([*every, final]), "before_sync": median(before) if before else None}
+    return {"final": final, "max": _top([*every, final]), "before_sync": _middle(before)}
 
 
 def _middle_and_top(rows: list[dict[str, Any]], key: str) -> dict[str, float | None]:
     values = _values(rows, key)
-    return {"median": median(values) if values else None, "max": max(values) if values else None}
+    return {"median": _middle(values), "max": _top(values)}
 
 
 def _values(rows: list[dict[str, Any]], key: str) -> list[float]:
     return [row[key] for row in rows if row[key] is not None]
+
+
+def _middle(values: list[float]) -> float | None:
+    """The median, NaN counting as larger than any number: it compares with none, and would break the order."""
+    ordered = _ordered(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2 if ordered else None
+
+
+def _top(values: list[float]) -> float | None:
+    """The largest; NaN where there is one."""
+    return _ordered(values)[-1] if values else None
+
+
+def _ordered(values: list[float]) -> list[float]:
+    return sorted(values, key=lambda value: (isnan(value), value))
 
 
 def _time(rows: list[dict[str, Any]], planned: Planned) -> dict[str, Any]:
