@@ -34,7 +34,9 @@ def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
 
 
 def _rows_equal(block_Ln: Tensor) -> bool:
-    return all(torch.equal(block_Ln[row], block_Ln[0]) for row in range(1, len(block_Ln)))
+    """Equal and finite: infinities have no distance, in any placement."""
+    equal = all(torch.equal(block_Ln[row], block_Ln[0]) for row in range(1, len(block_Ln)))
+    return equal and bool(torch.isfinite(block_Ln[0]).all())
 
 
 def norm(blocks: Sequence[Tensor], row: int = 0) -> float:

@@ -150,7 +150,8 @@ class Ranks:
         """Means of blocks [L, n] that are nearly equal on all ranks, as rank 0's value + mean(difference to it).
 
         The plain mean of W equal fp32 values is not the value when W is not a power of two, nor from W = 8 on (44 % of
-        elements at W = 8); this form leaves equal replicas exactly as they are.
+        elements at W = 8); this form leaves equal replicas exactly as they are. Where rank 0's value is not finite, it
+        is the plain mean.
         """
         return self.start_consensus(blocks, asynchronous=False).wait()
 
@@ -190,10 +191,10 @@ class Ranks:
     def _about_first(self, x_LN: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         if self.exact:
             rows_WN = self._gathered(x_LN, group)
-            first_1N = rows_WN[:1]
+            first_1N = _finite(rows_WN[:1])
             shifted_WN = (rows_WN - first_1N) * self.scale
             return _moved(first_1N, ring_sum(shifted_WN, default_segments(x_LN.shape[1], self.world_size)))
-        first_1N = x_LN[:1].clone()
+        first_1N = _finite(x_LN[:1])
         if group is not None:
             dist.broadcast(first_1N, src=dist.get_global_rank(group, 0), group=group)
         total_1N = row_sum((x_LN - first_1N) * self.scale)
@@ -252,6 +253,11 @@ def ring_sum(rows_WN: Tensor, segments: Segments) -> Tensor:
             partial += rows_WN[(first + hop) % world_size, start:stop]
         total_1N[0, start:stop] = partial
     return total_1N
+
+
+def _finite(value_1N: Tensor) -> Tensor:
+    """A copy with 0 for what is not finite: the difference of an infinity to itself would be NaN, not 0."""
+    return value_1N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _moved(value_1N: Tensor, by_1N: Tensor) -> Tensor:

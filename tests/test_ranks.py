@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from math import isnan
 
 import pytest
 import torch
@@ -87,6 +88,27 @@ def test_divergence_after_a_consensus_is_exactly_zero(world_size: int) -> None:
 def test_means_keep_the_sign_of_zero(world_size: int, exact: bool) -> None:
     rows = torch.full((world_size, 50), -0.0)
     assert torch.signbit(Ranks.virtual(world_size, exact=exact).mean(rows)).all()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_consensus_of_infinities_is_their_plain_mean(exact: bool) -> None:
+    ranks, inf, nan = Ranks.virtual(3, exact=exact), float("inf"), float("nan")
+    columns = [[inf, 1.0, 2.0], [1.0, inf, 2.0], [-inf, -inf, -inf], [inf, -inf, 1.0], [nan, 1.0, 2.0], [1.0, nan, 2.0]]
+    rows = torch.tensor(columns).T.contiguous()
+    expected = torch.tensor([[inf, inf, -inf, nan, nan, nan]])
+    for mean in (ranks.mean(rows), *ranks.consensus([rows])):
+        torch.testing.assert_close(mean, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def infinite_spread() -> float:
+    group = dist.group.WORLD
+    assert group is not None
+    return spread([torch.full((1, 3), float("inf"))], Ranks.of_group(2, group))
+
+
+def test_the_divergence_of_replicas_that_share_an_infinity_is_nan_in_any_placement() -> None:
+    found = [*together(infinite_spread, 2), spread([torch.full((2, 3), float("inf"))], Ranks.virtual(2))]
+    assert all(isnan(value) for value in found)
 
 
 @pytest.mark.parametrize("exact", [False, True])
