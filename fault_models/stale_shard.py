@@ -50,11 +50,12 @@ class StaleShard(DenseFault):
         length = round(self.degree * draws.size)
         first = int(draws.fresh().integers(0, draws.size - length + 1))
         low, high = max(first, draws.offset), min(first + length, draws.offset + grad_N.numel())
-        if low >= high:
+        draws.struck = max(0, high - low)
+        if not draws.struck:
             return 0
         here = slice(low - draws.offset, high - draws.offset)
         old = self._past(state, draws, draws.step - self.delay)[start : start + grad_N.numel()][here]
-        old = old.to(grad_N.dtype)
+        old = old.to(grad_N)  # the past is kept on the CPU
         changed = int(torch.count_nonzero(as_integers(old) != as_integers(grad_N[here])))
         grad_N[here] = old
         return changed

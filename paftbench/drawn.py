@@ -81,7 +81,9 @@ class Cover:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a dense fault did to one slice, which starts at flat index `start`; `squares` is of its parts."""
+    """What a dense fault did to one slice, which starts at flat index `start`: `elements` struck of it, of which
+    `changed` changed; `squares` is of its parts.
+    """
 
     start: int
     elements: int

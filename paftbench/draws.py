@@ -49,7 +49,7 @@ class Draws:
 
     `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
     `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`: (flat start,
-    elements), one after another. A sparse fault's `change` sees `among`: its vectors are drawn for all strikes of the
+    elements), one after another; of those elements `struck` are really met (None: all). A sparse fault's `change` sees `among`: its vectors are drawn for all strikes of the
     key and narrowed to the slice's share, so no strike depends on how buckets cut.
     """
 
@@ -63,6 +63,7 @@ class Draws:
         self.offset = 0
         self.parts: list[tuple[int, int]] = []
         self.squares: list[float] = []
+        self.struck: int | None = None
         self._stream = "place"
         self._generator: np.random.Generator | None = None
         self._torch: torch.Generator | None = None

@@ -139,11 +139,12 @@ class Injector:
                 model.observe(grad_N, run.start, state, strike.draws)
             if strike.drawn:
                 before_N = None if model.reports_norm else grad_N.clone()
-                strike.draws.squares = []
+                strike.draws.squares, strike.draws.struck = [], None
                 changed = model.change(grad_N, run.start, state, strike.draws)
                 put_back(grad_N, origins)
                 squares = strike.draws.squares if before_N is None else run.squares(grad_N, before_N)
-                strike.seen.append(Seen(start=run.start, elements=grad_N.numel(), squares=squares, changed=changed))
+                struck = grad_N.numel() if strike.draws.struck is None else strike.draws.struck
+                strike.seen.append(Seen(start=run.start, elements=struck, squares=squares, changed=changed))
                 self._add_noise(strike, sum(squares))
 
     def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:

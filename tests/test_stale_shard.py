@@ -5,7 +5,8 @@ import torch
 from injecting import DTYPES, SITES, gradients, in_slots, layout_of, same_bits, strike
 
 from paftbench import specs
-from paftbench.injector import Injector
+from paftbench.faults import Site
+from paftbench.injector import InjectionError, Injector
 from paftbench.ranks import Ranks
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -84,6 +85,35 @@ def test_a_parameter_that_no_rank_used_has_a_past_of_zeros() -> None:
     last = strike([one], layout, grads[3:], first=3, injector=injector)
     assert bool((last.after_TWN[0, 0, here] == 0).all())
     assert same_bits(last.after_TWN[0, 0, : bias.start], grads[2, 0, : bias.start])
+
+
+def test_a_shard_that_lies_wholly_on_unused_parameters_did_not_land() -> None:
+    layout = layout_of()
+    unused = [layout.by_name["first.weight"]]  # 1,000 of 1,119 elements: most shards of one element lie there
+    grads = gradients(layout, steps=40, world_size=1)
+    base = strike([specs.fault("stale_shard", degree=1 / layout.size)], layout, grads, unused=unused, cut=in_slots)
+    counts, struck = base.injector.counts, base.differs_TWN.flatten(1).any(1)
+    assert counts.drawn == 39 and 0 < counts.landed == int(struck.sum()) < 39
+    assert [row["landed"] for row in base.rows] == struck.tolist()[1:]
+
+
+def test_a_shard_in_a_piece_that_is_never_passed_is_an_error() -> None:
+    layout = layout_of()
+    grads = gradients(layout, steps=2, world_size=1)
+    first = layout.slots[0]
+    injector = strike([specs.fault("stale_shard", degree=1 / layout.size)], layout, grads[:1]).injector
+    injector.begin(1)
+    injector.strike(Site.RESULT, 0, [(first.stop, grads[1, 0, first.stop :])])
+    with pytest.raises(InjectionError, match="drew 1 strikes at step 1 on rank 0, but 0 landed"):
+        injector.end()
+
+
+@pytest.mark.gpu
+def test_a_shard_keeps_its_past_also_on_an_accelerator() -> None:
+    layout = layout_of()
+    grads = gradients(layout, steps=3, world_size=1)
+    one = [specs.fault("stale_shard", degree=0.5)]
+    assert same_bits(strike(one, layout, grads.cuda()).after_TWN.cpu(), strike(one, layout, grads).after_TWN)
 
 
 def test_a_delay_below_one_step_is_refused() -> None:
