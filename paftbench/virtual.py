@@ -74,12 +74,14 @@ class Virtual:
                 for block in self.blocks:
                     block.collect(row, required=not self._split)
         with clock.section("aggregate"):
-            used = [block for block in self.blocks if self._is_used(block)]
+            for block in self.blocks:
+                used = not self._split or self.ranks.any(block.used_L)
+                block.owner.grad = block.grad_Ln if used else None
         for row in range(len(self.ranks.local)):
             # Also what no rank used: a DDP bucket carries zeros for it, which strikes meet and nobody reads.
             pipeline.strike_contribution(row, [(block.start, block.grad_Ln[row]) for block in self.blocks])
         with clock.section("aggregate"):
-            self._aggregate(used)
+            self._aggregate()
         pipeline.received()
         return [float(loss) for loss in losses]
 
@@ -112,20 +114,16 @@ class Virtual:
             random.load_state_dict(state)
         self.pipeline.load_state_dict(saved["pipeline"])
 
-    def _aggregate(self, used: "Sequence[_Block]") -> None:
+    def _aggregate(self) -> None:
+        """All blocks, used or not: the traffic is that of DDP, whose buckets carry zeros for an unused parameter."""
         if self._rule is not None and self._rule.scope == "whole" and len(self.blocks) > 1:
             grad_LN = torch.cat([block.grad_Ln for block in self.blocks], dim=1)
             result_LN = aggregate(grad_LN, self.ranks, self._rule)
-            for block in used:
+            for block in self.blocks:
                 block.grad_Ln.copy_(result_LN[:, block.start : block.stop])
             return
-        for block in used:
+        for block in self.blocks:
             block.grad_Ln.copy_(aggregate(block.grad_Ln, self.ranks, self._rule, block.segments))
-
-    def _is_used(self, block: "_Block") -> bool:
-        used = not self._split or self.ranks.any(block.used_L)
-        block.owner.grad = block.grad_Ln if used else None
-        return used
 
 
 class _Block:

@@ -47,6 +47,7 @@ class Bits:
     losses: list[list[float]]
     buckets: int
     syncs: int
+    gradient_bytes: int
 
 
 def trial(name: str, world_size: int, *, optimizer: str, **sync: Any) -> Trial:
@@ -100,6 +101,7 @@ def run(planned: Trial, placement: Virtual | Torchrun) -> Bits:
         losses=losses,
         buckets=len(received),
         syncs=placement.pipeline.syncs,
+        gradient_bytes=replicas.ranks.traffic.bytes - placement.pipeline.extra_bytes,
     )
 
 

@@ -49,6 +49,7 @@ def assert_same(parts: list[Bits], whole: Bits) -> None:
     assert losses == whole.losses
     assert log_of(parts) == log_of([whole])
     assert {part.syncs for part in parts} == {whole.syncs} and whole.syncs > 5
+    assert {part.gradient_bytes for part in parts} == {whole.gradient_bytes}
 
 
 @pytest.mark.parametrize("model", MODELS)
