@@ -132,12 +132,10 @@ class Pipeline:
                 self.periods.append(step.period)
 
     def _unused(self, gradients: Sequence[tuple[int, Tensor]]) -> list[Slot]:
-        """The parameters without a gradient: no rank used them in this step."""
-        covered = {slot.name for start, block in gradients for slot in self._slots(start, block)}
-        return [slot for slot in self.replicas.layout.slots if slot.name not in covered]
-
-    def _slots(self, start: int, block: Tensor) -> Sequence[Slot]:
-        return list(self.replicas.layout.within(start, start + block.shape[1]))
+        """The parameters without a gradient: no rank used them in this step. One without elements has no strikes."""
+        within = self.replicas.layout.within
+        covered = {slot.start for start, block in gradients for slot in within(start, start + block.shape[1])}
+        return [slot for slot in self.replicas.layout.slots if slot.start not in covered and slot.start < slot.stop]
 
     def _nsr(self) -> float:
         """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over the mean gradient's.

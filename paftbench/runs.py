@@ -63,7 +63,7 @@ def plan_runs(cover: Cover, layout: Layout, shape: Sequence[tuple[int, int]], *,
         start, elements = shape[number]
         for slot in layout.within(start, start + elements):
             offset = cover.offset_of(slot)
-            if offset is None:
+            if offset is None or slot.start == slot.stop:
                 continue
             source = (number, slot.start - start, slot.stop - start)
             run = Run(start=slot.start, offset=offset, parts=[(slot.start, slot.stop - slot.start)], sources=[source])

@@ -97,6 +97,36 @@ def test_without_faults_replicas_stay_equal_and_their_buffers_and_dropout_do_not
     assert len(means) == 4
 
 
+class Hollow(nn.Module):
+    """A parameter without elements between two that have some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(5))
+        self.hollow = nn.Parameter(torch.randn(0))
+        self.last = nn.Parameter(torch.randn(1))
+
+    def forward(self) -> Tensor:
+        return self.first.square().sum() + self.hollow.sum() + self.last.square().sum()
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_parameter_without_elements_is_trained_and_struck_as_if_it_were_not_there(split: bool) -> None:
+    faults = [
+        paftbench.Fault("gaussian_noise", name="std", degree=0.1),
+        paftbench.Fault("gaussian_noise", name="rms", unit="rms", degree=0.1, site="contribution"),
+        paftbench.Fault("bit_flip", degree=0.5, bits="mantissa"),
+        paftbench.Fault("stale_shard", degree=0.5),
+    ]
+    sync = paftbench.Mitigation("paft_sync", period=2, state="all")
+    placement = virtual(3, model=Hollow(), split=split, faults=faults, mitigations=[sync])
+    for _ in range(4):
+        placement.backward(lambda module, rank: module())
+        placement.update()
+    counts = placement.pipeline.injector.counts
+    assert counts.drawn == counts.landed > 2 * 4 * 3 * 6
+
+
 def test_a_module_is_an_ordinary_module_whose_parameters_the_optimizer_updates() -> None:
     placement = virtual(2, split=False)
     block = placement.replicas.parameters[0]
