@@ -74,6 +74,7 @@ class Sweep:
     engine: LocalEngine
     policy: Policy = field(default_factory=Policy)
     report: Callable[[Finished], None] = lambda finished: None
+    _prepared: bool = field(default=False, init=False)
 
     def prepare(self) -> int:
         """Check that the engine can place every trial and write the plans; how many trials are to run."""
@@ -85,11 +86,13 @@ class Sweep:
             _write_plan(self.root / item.id, item)
         self._pending = [item for item in self.planned if self.policy.runs(state_of(self.root / item.id, item))]
         self._again = {item.id for item in self._pending if (self.root / item.id / RESULT).is_file()}
+        self._prepared = True
         return len(self._pending)
 
     def run(self) -> None:
-        """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
-        self.prepare()
+        """Run what is to run, prepared before or now; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
+        if not self._prepared:
+            self.prepare()
         self._running: dict[Path, _Run] = {}
         self._stopping = False
         try:

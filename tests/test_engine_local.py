@@ -189,6 +189,16 @@ def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(
     assert starts(tmp_path) == [planned[0].id]
 
 
+def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = Sweep(root=tmp_path, planned=planned, engine=engine)
+    assert sweep.prepare() == len(planned)
+    monkeypatch.setattr("paftbench.sweep._recover", lambda directory: pytest.fail("prepared twice"))
+    sweep.run()
+    assert set(starts(tmp_path)) == {item.id for item in planned}
+
+
 def test_slots_are_shared_and_a_trial_larger_than_all_still_fits() -> None:
     engine = LocalEngine(2)
     assert engine.fits(1) and engine.fits(2) and engine.fits(8)
