@@ -49,8 +49,9 @@ class Draws:
 
     `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
     `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`: (flat start,
-    elements), one after another; of those elements `struck` are really met (None: all). A sparse fault's `change` sees `among`: its vectors are drawn for all strikes of the
-    key and narrowed to the slice's share, so no strike depends on how buckets cut.
+    elements), one after another; of those elements `struck` are really met (None: all). A sparse fault's `change` sees
+    `among`: its vectors are drawn for all strikes of the key and narrowed to the slice's share, so no strike depends
+    on how buckets cut.
     """
 
     def __init__(self, key: Key, *, step: int, rank: int, row: int, size: int, dtype: torch.dtype) -> None:
