@@ -95,6 +95,12 @@ def test_no_strike_is_shown_and_never_counted_in_a_rate(tmp_path: Path) -> None:
     assert "no strike 1" in render(tmp_path)
 
 
+def test_a_run_that_hung_before_any_strike_is_shown_as_hung_and_in_no_rate(tmp_path: Path) -> None:
+    cell(tmp_path, "ddp", [None], outcome="hung", drawn=0)
+    row = row_of(tmp_path, "ddp")
+    assert row["outcomes"] == {"hung": 1} and row["rates"] == {}
+
+
 def test_a_run_without_faults_is_not_a_missing_strike(tmp_path: Path) -> None:
     golden(tmp_path, [0.9])
     assert rows(tmp_path)[0]["outcomes"] == {"masked": 1}

@@ -12,7 +12,7 @@ from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.plugins import did_you_mean
 
 NO_GAP: Final = "no gap"
-UNRATED = frozenset({"missing", "no strike", "error"})
+UNRATED = frozenset({"missing", "error"})
 _OF_A_RUN = ("seed", "fault_seed")
 
 
@@ -58,7 +58,7 @@ class Cell:
 
     def rated(self) -> tuple[Run, ...]:
         """The runs that count in a rate: finished, struck (or without faults), and not ended by an error of ours."""
-        return tuple(run for run in self.done if run.outcome not in UNRATED)
+        return tuple(run for run in self.done if run.outcome not in UNRATED and not run.unstruck)
 
 
 def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:

@@ -79,6 +79,11 @@ class Run:
         return bool(self.trial.get("faults"))
 
     @property
+    def unstruck(self) -> bool:
+        """Faults, and no strike drawn: valid, but in no rate."""
+        return self.faulty and self.get("strikes", "drawn") == 0
+
+    @property
     def golden(self) -> bool:
         """No faults and no mitigations."""
         return not self.trial.get("faults") and not self.trial.get("mitigations")
@@ -94,10 +99,10 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        """The outcome; `missing` while not done, `no strike` for faults that never struck: valid, but in no rate."""
+        """The outcome; `missing` while not done, `no strike` for faults that had a whole run to strike and did not."""
         if self.result is None:
             return "missing"
-        if self.faulty and self.get("strikes", "drawn") == 0 and self.result["outcome"] != "error":
+        if self.unstruck and self.result["outcome"] not in ("error", "hung"):
             return "no strike"
         return str(self.result["outcome"])
 
