@@ -1,7 +1,7 @@
 """What can go wrong: the fault contract, and where, when and whom a fault strikes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import isfinite
 from typing import Any, ClassVar, Literal
@@ -89,7 +89,8 @@ class DenseFault(FaultModel):
     """A fault that strikes every element of the parameters it covers, or a range of them.
 
     A model that puts the squared L2 norms of its change, part by part, into `draws.squares` says `reports_norm`; for
-    others the injector measures them on a copy. Parts make the logged norm independent of how buckets cut.
+    others the injector measures them on a copy. Parts make the logged norm independent of how buckets cut. A model that
+    strikes a range of a slice, or nothing of it, says how many elements in `draws.struck`.
     """
 
     reports_norm: ClassVar[bool] = False
@@ -175,7 +176,7 @@ def fault_spec(fault: Fault) -> dict[str, Any]:
 
 def field_values_of(cls: type[FaultModel]) -> list[str]:
     """Names of the fields that a fault model may be given."""
-    return [name for name, known in cls.__dataclass_fields__.items() if known.init]
+    return [known.name for known in fields(cls) if known.init]
 
 
 def _text(value: Any, where: str) -> str:

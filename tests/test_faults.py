@@ -49,7 +49,7 @@ def test_a_fault_has_defaults_and_the_models_name() -> None:
         ({"model": "bitflip"}, "no fault model 'bitflip'; did you mean 'bit_flip'"),
         ({"model": 3}, "no fault model 3"),
         ({"model": ["bit_flip"]}, r"no fault model \['bit_flip'\]"),
-        ({"degre": 1}, r"fault \(bit_flip\): unknown key 'degre'; did you mean 'degree'"),
+        ({"degre": 1}, r"unknown key 'degre'; did you mean 'degree'\? Known: bits, degree, model, name, parameters"),
         ({"unit": "std"}, "unit 'std' is not one of bit_flip; Known: per_bit, per_element"),
         ({"degree": -1}, r"degree \(per_bit\) must be within \[0, 1\], got -1"),
         ({"degree": "much"}, r"fault \(bit_flip\).degree: .*got 'much'"),
