@@ -90,7 +90,7 @@ class Sweep:
         return len(self._pending)
 
     def run(self) -> None:
-        """Run what is to run, prepared before or now; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
+        """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
         if not self._prepared:
             self.prepare()
         self._running: dict[Path, _Run] = {}
