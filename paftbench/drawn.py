@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 import numpy as np
 import torch
@@ -138,6 +139,16 @@ class Strike:
         self.changed = min(self.landed, sum(seen.changed for seen in self.seen))
         covered = (slot for slot in unused if self.cover.offset_of(slot) is not None)
         return min(self.drawn - self.landed, sum(slot.stop - slot.start for slot in covered))
+
+    def noise_sq(self) -> float:
+        """Squared L2 norm of the change that landed, once settled."""
+        if not self.is_sparse:
+            return fsum(square for seen in self.seen for square in seen.squares)
+        total = 0.0
+        for low, before_K, after_K in self.touched:
+            kept_K = torch.from_numpy(~self.lost_K[low : low + len(before_K)])
+            total += float((after_K.double() - before_K.double())[kept_K].square().sum())
+        return total
 
 
 def _inside(flat_K: NDArray[np.int64], slots: Sequence[Slot]) -> NDArray[np.bool_]:

@@ -5,7 +5,6 @@ Shapes: N = elements of a piece, K = strikes. A piece is a contiguous run of who
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,8 @@ class Injector:
     """Applies a trial's faults to the ranks hosted here.
 
     A step is `begin`, any number of `strike` (each piece of each site once), `end`. Rows for the injection log gather
-    in `rows`, up to `ROW_CAP`; past it counts go on exactly. `separate`: a struck parameter may turn out unused after
+    in `rows`, up to `ROW_CAP`; past it counts go on exactly. `noise_sq` is the squared L2 norm of what the last step's
+    strikes changed on the ranks hosted here, by site. `separate`: a struck parameter may turn out unused after
     all, so dense faults strike parameters one by one.
     """
 
@@ -101,6 +101,8 @@ class Injector:
             self.counts.landed += strike.landed
             self.counts.changed += strike.changed
             if strike.drawn:
+                site = strike.cover.fault.site
+                self.noise_sq[site] = self.noise_sq.get(site, 0.0) + strike.noise_sq()
                 self._log(strike, lost)
         self._active = []
 
@@ -127,7 +129,6 @@ class Injector:
             after_K = model.change(before_K.clone(), strike.draws.among(strike.drawn, np.arange(low, high)))
             grad_N[index_K] = after_K
             strike.touched.append((low, before_K.cpu(), after_K.cpu()))
-            self._add_noise(strike, float((after_K.double() - before_K.double()).square().sum()))
 
     def _strike_dense(self, model: DenseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
         state = self.states[strike.cover.fault.name]
@@ -145,7 +146,6 @@ class Injector:
                 squares = strike.draws.squares if before_N is None else run.squares(grad_N, before_N)
                 struck = grad_N.numel() if strike.draws.struck is None else strike.draws.struck
                 strike.seen.append(Seen(start=run.start, elements=struck, squares=squares, changed=changed))
-                self._add_noise(strike, sum(squares))
 
     def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:
         """A parameter that no rank used gave zeros, in every placement, whether or not a bucket carried them."""
@@ -164,16 +164,11 @@ class Injector:
             self._runs[key] = plan_runs(cover, self.layout, shape, separate=self.separate)
         return self._runs[key]
 
-    def _add_noise(self, strike: Strike, squared: float) -> None:
-        site = strike.cover.fault.site
-        self.noise_sq[site] = self.noise_sq.get(site, 0.0) + squared
-
     def _log(self, strike: Strike, lost: int) -> None:
         if not strike.is_sparse:
-            squared = fsum(square for seen in strike.seen for square in seen.squares)
             elements = sum(seen.changed for seen in strike.seen)
             if strike.landed:
-                self._add_row(strike, None, True, {"norm": squared**0.5, "elements": elements})
+                self._add_row(strike, None, True, {"norm": strike.noise_sq() ** 0.5, "elements": elements})
             if lost:
                 self._add_row(strike, None, False, {"elements": lost})
             return

@@ -35,6 +35,7 @@ class Pipeline:
         self.measuring = False
         self.measured = Measured()
         self._last_divergence: float | None = None
+        self._clean: dict[int, Tensor] = {}
         self.syncs = 0
         self.periods: list[int] = []
         self.extra_collectives = 0
@@ -42,13 +43,16 @@ class Pipeline:
 
     def begin(self, attempt: int = 0) -> None:
         """Open a step: draw its strikes."""
-        self.measured = Measured()
+        self.measured, self._clean = Measured(), {}
         with self.clock.section("inject"):
             self.injector.begin(self.step, attempt)
 
     def strike_contribution(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
         """Strike what a hosted rank is about to contribute, before it is scaled by 1/W."""
         if Site.CONTRIBUTION in self.injector.sites:
+            if self.measuring:
+                with self.clock.section("measure"):
+                    self._note_clean(pieces)
             with self.clock.section("inject"):
                 self.injector.strike(Site.CONTRIBUTION, row, pieces)
 
@@ -137,8 +141,14 @@ class Pipeline:
         covered = {slot.start for start, block in gradients for slot in within(start, start + block.shape[1])}
         return [slot for slot in self.replicas.layout.slots if slot.start not in covered and slot.start < slot.stop]
 
+    def _note_clean(self, pieces: Sequence[tuple[int, Tensor]]) -> None:
+        """Add to the sum over hosted ranks of what they would contribute without strikes, by flat start."""
+        for start, grad_n in pieces:
+            clean_n = grad_n.to(torch.float64, copy=True)
+            self._clean[start] = self._clean[start].add_(clean_n) if start in self._clean else clean_n
+
     def _nsr(self) -> float:
-        """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over the mean gradient's.
+        """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over that of the unstruck mean.
 
         A contribution's change reaches every rank scaled by 1/W. Several strikes on one element add in quadrature.
         """
@@ -147,6 +157,9 @@ class Pipeline:
         here = noise.get(Site.RESULT, 0.0) / ranks.world_size + noise.get(Site.CONTRIBUTION, 0.0) / ranks.world_size**2
         total = float(ranks.total(torch.tensor([here], dtype=torch.float64)))
         signal = self.measured.grad_norm or 0.0
+        if self._clean:
+            means = [(ranks.total(sum_n) / ranks.world_size)[None] for sum_n in self._clean.values()]
+            signal = norm(means)
         if total == 0.0:
             return 0.0
         return total**0.5 / signal if signal else float("inf")

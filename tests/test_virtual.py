@@ -127,6 +127,28 @@ def test_a_parameter_without_elements_is_trained_and_struck_as_if_it_were_not_th
     assert counts.drawn == counts.landed > 2 * 4 * 3 * 6
 
 
+class Idle(nn.Module):
+    """Gradients of ones on one parameter, and a larger one that no step uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.Parameter(torch.zeros(30_000))
+        self.used = nn.Parameter(torch.zeros(10_000))
+
+    def forward(self) -> Tensor:
+        return self.used.sum()
+
+
+@pytest.mark.parametrize("std", [0.1, 100.0])
+@pytest.mark.parametrize(("site", "share"), [("result", 1.0), ("contribution", 0.5)])
+def test_nsr_is_the_noise_that_reached_the_gradient_over_the_unstruck_mean(site: str, share: float, std: float) -> None:
+    faults = [paftbench.Fault("gaussian_noise", degree=std, site=site)]
+    placement = virtual(4, model=Idle(), split=True, faults=faults)
+    placement.pipeline.measuring = True
+    placement.backward(lambda module, rank: module())
+    assert placement.pipeline.measured.nsr == pytest.approx(share * std, rel=0.02)
+
+
 def test_a_module_is_an_ordinary_module_whose_parameters_the_optimizer_updates() -> None:
     placement = virtual(2, split=False)
     block = placement.replicas.parameters[0]
