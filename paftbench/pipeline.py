@@ -80,18 +80,13 @@ class Pipeline:
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
-        syncs = self.syncs
-        self._mitigate("on_step")
-        if self.measuring and self.syncs > syncs:
-            with self.clock.section("measure"):
-                self.measured.divergence_before = self.measured.divergence
-                self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
+        self._mitigate_parameters("on_step")
         self._last_divergence = self.measured.divergence
         self.step += 1
 
     def flush(self) -> None:
-        """Apply what mitigations still hold back, before detach and at the end of a trial."""
-        self._mitigate("flush")
+        """Apply what mitigations still hold back, before detach and at the end of a trial: part of the last step."""
+        self._mitigate_parameters("flush")
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -114,6 +109,15 @@ class Pipeline:
         self.extra_collectives, self.extra_bytes = saved["extra"]
         self.replicas.ranks.traffic = Traffic(**saved["traffic"])
         self._last_divergence = saved["divergence"]
+
+    def _mitigate_parameters(self, moment: str) -> None:
+        """Mitigate after the update, and see what a synchronisation did to the divergence."""
+        syncs = self.syncs
+        self._mitigate(moment)
+        if self.measuring and self.syncs > syncs:
+            with self.clock.section("measure"):
+                self.measured.divergence_before = self.measured.divergence
+                self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
 
     def _mitigate(self, moment: str) -> None:
         traffic = self.replicas.ranks.traffic

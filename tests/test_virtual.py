@@ -149,6 +149,18 @@ def test_nsr_is_the_noise_that_reached_the_gradient_over_the_unstruck_mean(site:
     assert placement.pipeline.measured.nsr == pytest.approx(share * std, rel=0.02)
 
 
+def test_a_mean_that_is_pending_at_the_end_is_part_of_the_last_steps_record() -> None:
+    faults = [paftbench.Fault("gaussian_noise", degree=0.1)]
+    sync = paftbench.Mitigation("paft_sync", period=3, overlap=True)
+    placement = virtual(3, faults=faults, mitigations=[sync])
+    placement.pipeline.measuring = True
+    train(placement, range(3))
+    before = placement.pipeline.measured.divergence
+    placement.pipeline.flush()
+    measured = placement.pipeline.measured
+    assert measured.synced and measured.divergence_before == before and measured.divergence == 0.0
+
+
 def test_a_module_is_an_ordinary_module_whose_parameters_the_optimizer_updates() -> None:
     placement = virtual(2, split=False)
     block = placement.replicas.parameters[0]
