@@ -44,7 +44,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LrSchedule:
-    """How the learning rate goes: linear warm-up over `warmup` steps, then `name`; see `paftbench.schedule`."""
+    """How the learning rate goes: linear warm-up over `warmup` steps, then `name`; see `paftbench.optimizers.lr_at`."""
 
     name: Literal["constant", "linear", "cosine", "step"] = "constant"
     warmup: int = 0
