@@ -94,9 +94,16 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
         raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
     for key, value in spec.items():
-        if isinstance(value, bool) and not isinstance(getattr(built, key), bool):
+        if _was_bool(value, getattr(built, key)):
             raise ValueError(f"{where}.{key}: expected a number or a word, got {value!r}")
     return built
+
+
+def _was_bool(given: Any, got: Any) -> bool:
+    """Whether true or false, or one in a list, was taken for a number."""
+    if isinstance(given, list | tuple) and isinstance(got, list | tuple):
+        return any(_was_bool(*pair) for pair in zip(given, got, strict=True))
+    return isinstance(given, bool) and not isinstance(got, bool)
 
 
 @cache

@@ -218,3 +218,8 @@ def test_an_epoch_longer_than_the_listed_steps_is_checked_once_it_is_known() -> 
 def test_true_is_no_number(field: str) -> None:
     with pytest.raises(ValueError, match=f"trial.{field}: expected a number or a word, got True"):
         parse_trial({"workload": {"name": "quadratic"}, field: True})
+
+
+def test_true_is_no_number_in_a_list_either() -> None:
+    with pytest.raises(ValueError, match=r"trial.optimizer.betas: expected a number or a word, got \[False, 0.9\]"):
+        parse_trial({"workload": {"name": "quadratic"}, "optimizer": {"name": "adam", "betas": [False, 0.9]}})
