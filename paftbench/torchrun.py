@@ -19,7 +19,7 @@ from paftbench.virtual import LossOf
 
 
 class Torchrun:
-    """One replica behind DDP, with the same surface as `Virtual`."""
+    """One replica behind DDP, with the same surface as `Virtual`; its random state is the process's own."""
 
     def __init__(
         self,
@@ -27,7 +27,6 @@ class Torchrun:
         optimizer_of: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         group: dist.ProcessGroup,
         *,
-        rank_seed: int,
         faults: Sequence[Fault] = (),
         mitigations: Sequence[Mitigation] = (),
         fault_seed: int = 0,
@@ -56,7 +55,6 @@ class Torchrun:
         self.ranks = self.replicas.ranks
         self.layout = self.attachment.layout
         self._device = next(model.parameters()).device
-        torch.manual_seed(rank_seed)
 
     def backward(self, loss_of: LossOf) -> list[float]:
         """Forward, backward, aggregation, strikes and `on_gradients` of one step; the rank's loss."""

@@ -110,10 +110,11 @@ def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
     }  # fmt: skip
     unused = trial.workload.find_unused_parameters
     if group is not None and trial.processes == trial.world_size:
-        return Torchrun(
-            model, optimizer_of(trial.optimizer), group, rank_seed=seeds[0], exact=trial.exact,
-            find_unused_parameters=unused, **common,
-        )  # fmt: skip
+        placement = Torchrun(
+            model, optimizer_of(trial.optimizer), group, exact=trial.exact, find_unused_parameters=unused, **common
+        )
+        torch.manual_seed(seeds[0])
+        return placement
     return Virtual(model, optimizer_of(trial.optimizer), ranks, rank_seeds=seeds, split=unused, **common)
 
 

@@ -127,7 +127,6 @@ def torchrun(planned: Trial, bucket_mb: float) -> Bits:
         model_of(planned),
         optimizer_of(planned.optimizer),
         group,
-        rank_seed=seed_of("rank", planned.seed, dist.get_rank()),
         faults=planned.faults,
         mitigations=planned.mitigations,
         fault_seed=planned.faults_seed,
@@ -135,6 +134,7 @@ def torchrun(planned: Trial, bucket_mb: float) -> Bits:
         find_unused_parameters=planned.workload.find_unused_parameters,
         bucket_mb=bucket_mb,
     )
+    torch.manual_seed(seed_of("rank", planned.seed, dist.get_rank()))
     return run(planned, placement)
 
 
