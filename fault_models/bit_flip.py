@@ -13,6 +13,8 @@ from paftbench.bits import FORMATS, as_integers
 from paftbench.draws import Draws
 from paftbench.faults import SparseFault
 
+INTEGERS = {64: np.int64, 32: np.int32, 16: np.int16}
+
 
 @dataclass(frozen=True, kw_only=True)
 class BitFlip(SparseFault):
@@ -59,11 +61,10 @@ class BitFlip(SparseFault):
         form = FORMATS[value_K.dtype]
         bits = self.chosen(value_K.dtype)
         if self.unit == "per_element":
-            mask_K = np.left_shift(np.uint64(1), (bits.start + draws.integers(0, len(bits))).astype(np.uint64))
+            mask_K = np.left_shift(1, draws.integers(bits.start, bits.stop))
         else:
-            mask_K = self._some_bits(bits, draws)
-        signed = mask_K.astype(np.uint64).view(np.int64)
-        narrow = signed.astype({64: np.int64, 32: np.int32, 16: np.int16}[form.width])
+            mask_K = self._some_bits(bits, draws).view(np.int64)
+        narrow = mask_K.astype(INTEGERS[form.width], copy=False)
         mask = torch.from_numpy(narrow).to(value_K.device)
         return torch.bitwise_xor(as_integers(value_K), mask).view(value_K.dtype)
 

@@ -58,6 +58,8 @@ class Cover:
 
     def to_flat(self, covered_K: NDArray[np.int64]) -> NDArray[np.int64]:
         """Covered positions as flat indices of the whole gradient."""
+        if self.slots[-1].stop == self.size:
+            return covered_K
         which_K = np.searchsorted(self.offsets, covered_K, side="right") - 1
         starts = np.array([slot.start for slot in self.slots], dtype=np.int64)
         return covered_K - self.offsets[which_K] + starts[which_K]
@@ -80,6 +82,9 @@ class Cover:
         return frozenset(self.fault.ranks)
 
 
+_NONE_LOST: NDArray[np.bool_] = np.empty(0, dtype=bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What a dense fault did to one slice, which starts at flat index `start`: `elements` struck of it, of which
@@ -92,13 +97,14 @@ class Seen:
     changed: int
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, slots=True)
 class Strike:
     """What one fault does to one hosted rank at one step: what was drawn, and, once settled, what landed.
 
     `watches`: the fault sees every gradient before it strikes, also where it strikes none.
 
-    `touched` holds (first strike, values before, values after) of each struck piece, `seen` what a dense fault passed.
+    `touched` holds (first strike, values before, values after) of each struck piece, `seen` what a dense fault passed;
+    `lost_K` marks strikes on unused parameters and is empty where every parameter was used.
     """
 
     cover: Cover
@@ -114,7 +120,7 @@ class Strike:
     changed: int = 0
     touched: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    lost_K: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+    lost_K: NDArray[np.bool_] = field(default_factory=lambda: _NONE_LOST)
 
     @property
     def is_sparse(self) -> bool:
@@ -125,6 +131,11 @@ class Strike:
 
         A bucket carries zeros for an unused parameter, which strikes may have met; they never reach a gradient.
         """
+        if self.is_sparse and not unused:
+            for _, before_K, after_K in self.touched:
+                self.landed += before_K.numel()
+                self.changed += int(torch.count_nonzero(as_integers(before_K) != as_integers(after_K)))
+            return 0
         if self.is_sparse:
             self.lost_K = _inside(self.flat_K, unused)
             for low, before_K, after_K in self.touched:
@@ -146,8 +157,10 @@ class Strike:
             return fsum(square for seen in self.seen for square in seen.squares)
         total = 0.0
         for low, before_K, after_K in self.touched:
-            kept_K = torch.from_numpy(~self.lost_K[low : low + len(before_K)])
-            total += float((after_K.double() - before_K.double())[kept_K].square().sum())
+            change_K = after_K.double() - before_K.double()
+            if len(self.lost_K):
+                change_K = change_K[torch.from_numpy(~self.lost_K[low : low + len(before_K)])]
+            total += float(change_K.square().sum())
         return total
 
 

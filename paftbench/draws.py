@@ -83,7 +83,7 @@ class Draws:
         """The key's stream for counts and places from its beginning."""
         return generator_of(*self.key, "place")
 
-    def among(self, total: int, share: NDArray[np.int64]) -> "Draws":
+    def among(self, total: int, share: NDArray[np.int64] | slice) -> "Draws":
         """The same draws, seen by the strikes numbered `share` out of `total`."""
         narrowed = Draws(self.key, step=self.step, rank=self.rank, row=self.row, size=self.size, dtype=self.dtype)
         narrowed._stream = "change"

@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from paftbench.bits import FORMATS, as_hex, as_integers
+from paftbench.bits import as_integers
 from paftbench.drawn import Cover, Seen, Strike, strikes_at
 from paftbench.faults import DenseFault, Fault, Site, SparseFault
+from paftbench.injection_log import InjectionLog, Row
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
 from paftbench.runs import Piece, Run, plan_runs, put_back
-
-ROW_CAP = 200_000
-
-Row = dict[str, Any]
 
 
 class InjectionError(RuntimeError):
@@ -39,10 +37,9 @@ class Strikes:
 class Injector:
     """Applies a trial's faults to the ranks hosted here.
 
-    A step is `begin`, any number of `strike` (each piece of each site once), `end`. Rows for the injection log gather
-    in `rows`, up to `ROW_CAP`; past it counts go on exactly. `noise_sq` is the squared L2 norm of what the last step's
-    strikes changed on the ranks hosted here, by site. `separate`: a struck parameter may turn out unused after
-    all, so dense faults strike parameters one by one.
+    A step is `begin`, any number of `strike` (each piece of each site once), `end`. Counts are exact, also where the
+    injection log has reached its cap. `separate`: a struck parameter may turn out unused after all, so dense faults
+    strike parameters one by one.
     """
 
     def __init__(
@@ -55,9 +52,8 @@ class Injector:
         self.separate = separate
         self.counts = Strikes()
         self.drawn_now = 0
-        self.rows: list[Row] = []
-        self.logged = 0
-        self.noise_sq: dict[Site, float] = {}
+        self._log = InjectionLog(layout)
+        self._settled: list[Strike] = []
         self._active: list[Strike] = []
         self._runs: dict[tuple[str, tuple[tuple[int, int], ...]], list[Run]] = {}
 
@@ -68,7 +64,7 @@ class Injector:
 
     def begin(self, step: int, attempt: int = 0) -> None:
         """Draw the strikes of a step (or of its re-execution number `attempt`) for the ranks hosted here."""
-        self.noise_sq = {}
+        self._settled = []
         self._active = [strike for cover in self.covers for strike in strikes_at(cover, self.ranks, step, attempt)]
         self.drawn_now = sum(strike.drawn for strike in self._active)
 
@@ -101,34 +97,42 @@ class Injector:
             self.counts.landed += strike.landed
             self.counts.changed += strike.changed
             if strike.drawn:
-                site = strike.cover.fault.site
-                self.noise_sq[site] = self.noise_sq.get(site, 0.0) + strike.noise_sq()
-                self._log(strike, lost)
+                self._settled.append(strike)
+                self._log.add(strike, lost)
         self._active = []
 
+    @property
+    def noise_sq(self) -> dict[Site, float]:
+        """Squared L2 norm of what the last step's strikes changed on the ranks hosted here, by site."""
+        total: dict[Site, float] = {}
+        for strike in self._settled:
+            site = strike.cover.fault.site
+            total[site] = total.get(site, 0.0) + strike.noise_sq()
+        return total
+
     def drain(self) -> list[Row]:
-        """The rows since the last call."""
-        rows, self.rows = self.rows, []
-        return rows
+        """The injection log's rows since the last call."""
+        return self._log.drain()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"states": self.states, "counts": vars(self.counts).copy(), "logged": self.logged}
+        """For a checkpoint; rows have to be drained first."""
+        return {"states": self.states, "counts": vars(self.counts).copy(), "logged": self._log.logged}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.states = saved["states"]
         self.counts = Strikes(**saved["counts"])
-        self.logged = saved["logged"]
+        self._log.logged = saved["logged"]
 
     def _strike_sparse(self, model: SparseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
-        for start, grad_N in pieces:
-            low, high = np.searchsorted(strike.flat_K, (start, start + grad_N.numel()))
-            if low == high:
-                continue
-            index_K = torch.from_numpy(strike.flat_K[low:high] - start).to(grad_N.device)
-            before_K = grad_N[index_K]
-            after_K = model.change(before_K.clone(), strike.draws.among(strike.drawn, np.arange(low, high)))
-            grad_N[index_K] = after_K
-            strike.touched.append((low, before_K.cpu(), after_K.cpu()))
+        lows = strike.flat_K.searchsorted([start for start, _ in pieces]).tolist()
+        highs = strike.flat_K.searchsorted([start + grad_N.numel() for start, grad_N in pieces]).tolist()
+        for (start, grad_N), low, high in zip(pieces, lows, highs, strict=True):
+            if low < high:
+                index_K = strike.flat_K[low:high] - start
+                before_K = _taken(grad_N, index_K)
+                after_K = model.change(before_K.clone(), strike.draws.among(strike.drawn, slice(low, high)))
+                _put(grad_N, index_K, after_K)
+                strike.touched.append((low, before_K.cpu(), after_K.cpu()))
 
     def _strike_dense(self, model: DenseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
         state = self.states[strike.cover.fault.name]
@@ -164,54 +168,16 @@ class Injector:
             self._runs[key] = plan_runs(cover, self.layout, shape, separate=self.separate)
         return self._runs[key]
 
-    def _log(self, strike: Strike, lost: int) -> None:
-        if not strike.is_sparse:
-            elements = sum(seen.changed for seen in strike.seen)
-            if strike.landed:
-                self._add_row(strike, None, True, {"norm": strike.noise_sq() ** 0.5, "elements": elements})
-            if lost:
-                self._add_row(strike, None, False, {"elements": lost})
-            return
-        for low, before_K, after_K in sorted(strike.touched, key=lambda part: part[0]):
-            room = max(0, ROW_CAP - self.logged)  # rows past the cap are not even built
-            for k, values in enumerate(_value_rows(before_K[:room], after_K[:room]), start=int(low)):
-                if not strike.lost_K[k]:
-                    self._add_row(strike, int(strike.flat_K[k]), True, values)
-        for index in strike.flat_K[strike.lost_K][: max(0, ROW_CAP - self.logged)]:
-            self._add_row(strike, int(index), False, {})
 
-    def _add_row(self, strike: Strike, index: int | None, landed: bool, values: Row) -> None:
-        if self.logged >= ROW_CAP:
-            return
-        self.logged += 1
-        slot = None if index is None else self.layout.at(index)
-        fault = strike.cover.fault
-        place: Row = {
-            "step": strike.step, "attempt": strike.attempt, "fault": fault.name, "rank": strike.rank,
-            "site": str(fault.site), "parameter": slot and slot.name,
-            "index": None if slot is None or index is None else index - slot.start, "landed": landed,
-        }  # fmt: skip
-        blank = dict.fromkeys(("bit", "bits_before", "bits_after", "value_before", "value_after", "norm", "elements"))
-        self.rows.append({**place, **blank, **values})
+def _taken(grad_N: Tensor, index_K: NDArray[np.int64]) -> Tensor:
+    """Copies of elements; a few of them are cheaper to reach through NumPy where the memory allows it."""
+    if grad_N.is_cuda:
+        return grad_N[torch.from_numpy(index_K).to(grad_N.device)]
+    return torch.from_numpy(as_integers(grad_N).numpy()[index_K]).view(grad_N.dtype)
 
 
-def _value_rows(before_K: Tensor, after_K: Tensor) -> list[Row]:
-    form = FORMATS[before_K.dtype]
-    mask = (1 << form.width) - 1
-    flips = torch.bitwise_xor(as_integers(before_K), as_integers(after_K)).tolist()
-    columns = zip(
-        flips, as_hex(before_K), as_hex(after_K), before_K.double().tolist(), after_K.double().tolist(), strict=True
-    )
-    return [
-        {
-            "bit": _bit_numbers(flip & mask), "bits_before": hex_before, "bits_after": hex_after,
-            "value_before": before, "value_after": after,
-        }
-        for flip, hex_before, hex_after, before, after in columns
-    ]  # fmt: skip
-
-
-def _bit_numbers(flipped: int) -> int | list[int] | None:
-    """The flipped bit; a list of them when there are several; none when the bits stayed the same."""
-    numbers = [bit for bit in range(flipped.bit_length()) if flipped >> bit & 1]
-    return numbers[0] if len(numbers) == 1 else (numbers or None)
+def _put(grad_N: Tensor, index_K: NDArray[np.int64], value_K: Tensor) -> None:
+    if grad_N.is_cuda:
+        grad_N[torch.from_numpy(index_K).to(grad_N.device)] = value_K
+    else:
+        as_integers(grad_N).numpy()[index_K] = as_integers(value_K).numpy()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paftbench.files import encode_line, read_lines, write_text
+from paftbench.injector import Injector
 from paftbench.pipeline import Pipeline
 from paftbench.quality import Quality
 from paftbench.ranks import Ranks
@@ -25,7 +26,7 @@ class Recorder:
         self._ranks = ranks
         self._fault_order = {name: number for number, name in enumerate(fault_names)}
         self._rows: list[dict[str, Any]] = []
-        self._strikes: list[dict[str, Any]] = []
+        self._injector: Injector | None = None
         self._touched = 0.0
 
     def begin(self, step: int) -> None:
@@ -56,15 +57,16 @@ class Recorder:
                 "seconds": pipeline.clock.take(),
             }
         )
-        self._strikes += pipeline.injector.drain()
+        self._injector = pipeline.injector
         self._beat()
         if self._due(step + 1):
             self.flush()
 
     def flush(self) -> None:
         """Write what has gathered; every process must call it."""
-        gathered = self._ranks.gather_objects((self._rows, self._strikes))
-        self._rows, self._strikes = [], []
+        strikes = [] if self._injector is None else self._injector.drain()
+        gathered = self._ranks.gather_objects((self._rows, strikes))
+        self._rows = []
         if not self._ranks.hosts_first:
             return
         rows = []

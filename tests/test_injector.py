@@ -10,8 +10,7 @@ import torch
 from injecting import gradients, in_slots, layout_of, same_bits, strike
 from torch import Tensor
 
-from paftbench import injector as injector_module
-from paftbench import specs
+from paftbench import injection_log, specs
 from paftbench.bits import as_hex
 from paftbench.draws import Draws
 from paftbench.faults import DenseFault, Fault, Site
@@ -187,7 +186,7 @@ def test_past_the_cap_rows_stop_and_counts_go_on_exactly(monkeypatch: pytest.Mon
     layout = layout_of()
     grads = gradients(layout, steps=4)
     free = strike([flips()], layout, grads)
-    monkeypatch.setattr(injector_module, "ROW_CAP", 150)
+    monkeypatch.setattr(injection_log, "ROW_CAP", 150)
     capped = strike([flips()], layout, grads)
     assert len(free.rows) > 150 and repr(capped.rows) == repr(free.rows[:150])
     assert capped.injector.counts == free.injector.counts

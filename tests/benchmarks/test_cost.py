@@ -22,7 +22,7 @@ from paftbench.injector import Injector
 from paftbench.layout import Layout, Slot
 from paftbench.plugins import build_named
 from paftbench.ranks import Ranks
-from paftbench.records import Recorder
+from paftbench.records import FLUSH_STEPS, Recorder
 from paftbench.train import train
 from paftbench.trial import build_placement
 
@@ -40,15 +40,17 @@ def layout_of(sizes: list[int]) -> Layout:
 
 
 def strike_of(spec: dict[str, Any], layout: Layout, pieces: list[tuple[int, torch.Tensor]]) -> Callable[[], None]:
-    """One step's injection, step after step, without the trial around it."""
+    """One step's injection, step after step, without the trial around it; the log is written as often as a trial's."""
     injector = Injector([parse_fault(spec, "fault")], layout, Ranks(1, [0]), seed=0)
     steps = iter(range(10**9))
 
     def strike() -> None:
-        injector.begin(next(steps))
+        step = next(steps)
+        injector.begin(step)
         injector.strike(Site.RESULT, 0, pieces)
         injector.end()
-        injector.drain()
+        if (step + 1) % FLUSH_STEPS[False] == 0:
+            injector.drain()
 
     return strike
 
@@ -76,9 +78,10 @@ def _reduce_and_strike(rank: int, store: str, out: str) -> None:
     bucket_N = torch.randn(BUCKET)
     strike = strike_of({"model": "bit_flip", "degree": 1e-6}, layout_of([BUCKET]), [(0, bucket_N)])
     pairs = []
-    for _ in range(15):
+    for _ in range(31):
         dist.barrier()
         reduced = seconds(lambda: dist.all_reduce(bucket_N))
+        dist.barrier()  # the other process is done with its share of the reduction too
         pairs.append((seconds(strike), reduced))
     dist.barrier()
     dist.destroy_process_group()
