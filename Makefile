@@ -13,11 +13,12 @@ TIER := not slow and not cluster and not net and not gpu
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup quickstart test test-all lint bench reference FORCE
+.PHONY: help setup quickstart test test-oldest test-all lint bench reference FORCE
 
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
 	@echo "make test         the fast tests"
+	@echo "make test-oldest  the fast tests with the oldest torch pair"
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        cost benchmarks, JSON in $(BENCH_JSON)"
@@ -28,9 +29,15 @@ setup: $(STAMP)
 quickstart: $(STAMP)
 	$(BIN)/paftbench run quickstart
 	$(BIN)/paftbench plot results/runs/quickstart --figure overview
+	@echo "What averaging cannot repair: a large error on one rank is spread to every rank, and noise that all ranks have in common stays."
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "$(TIER)" --ignore=tests/benchmarks
+
+test-oldest:
+	@mkdir -p results/runs
+	@sed 's/^torch==.*/torch==2.9.1/; s/^torchvision==.*/torchvision==0.24.1/' constraints.txt > results/runs/constraints-oldest.txt
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=results/runs/constraints-oldest.txt
 
 test-all: $(STAMP)
 	@skipped=(); tier="not cluster"; \

@@ -217,6 +217,9 @@ class _WholeGradient:
 def _free_relay(ddp: DistributedDataParallel) -> Relay:
     if not isinstance(ddp, DistributedDataParallel):
         raise ValueError(f"the model must be wrapped in DistributedDataParallel, got {type(ddp).__name__}")
+    ignored = sorted(set(ddp.parameters_to_ignore) & {name for name, _ in trainable(ddp.module)})
+    if ignored:
+        raise ValueError(f"DDP leaves parameter {ignored[0]!r} to each rank; faults and mitigations need it reduced")
     relay = relay_of(ddp)
     relay.check()
     if relay.receiver is not None:
@@ -245,7 +248,8 @@ def attach(
     """Put faults and mitigations between a DDP model and its optimizer; use it as a context manager or `detach()`.
 
     `ValueError` for a model that is not DDP, has a hook or is attached, and for an optimizer that does not hold its
-    parameters. A GradScaler is refused for now: its skipped steps have to be agreed on by all ranks.
+    parameters. A GradScaler is refused for now: its skipped steps have to be agreed on by all ranks. A forward pass
+    with gradients between `backward()` and the optimizer's step counts the step before it as skipped.
     """
     if scaler is not None:
         raise ValueError("scaler: gradient scaling is not supported yet; train in bf16 or fp32")

@@ -157,12 +157,12 @@ class Ranks:
 
     def start_consensus(self, blocks: Sequence[Tensor], *, asynchronous: bool = True) -> Pending:
         """`consensus` of the blocks as they are now, computed while the caller goes on; the same bits either way."""
-        joined = [block.clone() if asynchronous else block for block in blocks]
-        packed = [_pack(group) for group in _by_dtype(joined)]
+        packed = [_pack(group) for group in _by_dtype(blocks)]
         for x_LN in packed:
             self.count(x_LN)
         if self.group is None or not asynchronous:
-            return _Unpacking(joined, packed, [self._about_first(x_LN, self.group) for x_LN in packed])
+            return _Unpacking(blocks, [self._about_first(x_LN, self.group) for x_LN in packed])
+        packed = [_apart(x_LN, blocks) for x_LN in packed]
         if self._side_group is None:
             members = dist.get_process_group_ranks(self.group)
             # Only the members come here: waiting for every process of the world would hang where the group is a part.
@@ -184,7 +184,7 @@ class Ranks:
             thread.join()
             if failure:
                 raise RuntimeError("the overlapped mean failed") from failure[0]
-            return _unpack(joined, means)
+            return _unpack(blocks, means)
 
         return Pending(finish)
 
@@ -222,7 +222,7 @@ class Ranks:
 class _Unpacking(Pending):
     """A mean that is already there."""
 
-    def __init__(self, blocks: list[Tensor], packed: list[Tensor], means: list[Tensor]) -> None:
+    def __init__(self, blocks: Sequence[Tensor], means: list[Tensor]) -> None:
         super().__init__(lambda: _unpack(blocks, means))
 
 
@@ -276,7 +276,12 @@ def _pack(blocks: list[Tensor]) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
 
-def _unpack(blocks: list[Tensor], means: list[Tensor]) -> list[Tensor]:
+def _apart(x_LN: Tensor, blocks: Sequence[Tensor]) -> Tensor:
+    """The values as they are now, also when the blocks change: joined blocks are a copy already."""
+    return x_LN.clone() if any(x_LN is block for block in blocks) else x_LN
+
+
+def _unpack(blocks: Sequence[Tensor], means: list[Tensor]) -> list[Tensor]:
     """Split packed means [1, N] into one [1, n] per block, in the blocks' order."""
     parts: dict[int, Tensor] = {}
     for group, mean_1N in zip(_by_dtype(blocks), means, strict=True):

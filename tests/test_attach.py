@@ -53,6 +53,10 @@ def refusals() -> dict[str, str]:
     hooked = build()
     hooked.register_comm_hook(None, _foreign)
     found["foreign hook"] = refusal(lambda: paftbench.attach(hooked, sgd(hooked)))
+    part = Net()
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(part, ["scale"])
+    partly = DistributedDataParallel(part)
+    found["left to each rank"] = refusal(lambda: paftbench.attach(partly, sgd(partly)))
     builtin = build()
     builtin._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     found["built-in hook"] = refusal(lambda: paftbench.attach(builtin, sgd(builtin)))
@@ -69,6 +73,7 @@ def test_what_cannot_be_attached_is_refused_with_the_reason() -> None:
     (found,) = together(refusals, 1)
     expected = {
         "not DDP": "ValueError: the model must be wrapped in DistributedDataParallel, got Net",
+        "left to each rank": "ValueError: DDP leaves parameter 'scale' to each rank",
         "foreign optimizer": "ValueError: the optimizer does not update parameter 'scale' of the model",
         "scaler": "ValueError: scaler: ",
         "accumulation": "ValueError: accumulation (backward passes per step) must be >= 1, got 0",

@@ -17,7 +17,8 @@ class PaftSync(Mitigation):
 
     Source: "Capturing and Mitigating Gradient Aggregation Errors for Fault-Tolerant Distributed Training" (ICLR 2025
     submission 10612), Algorithm 1. With `overlap` (Algorithm 2) the mean starts after step t's update and is loaded in
-    step t+1 after its gradients have been aggregated, before its update: one step stale, one extra copy.
+    step t+1 after its gradients have been aggregated, before its update: one step stale, for the memory of what is
+    averaged and of its mean.
     `state`: `params` (the paper's default), `all` (also momentum or Adam's moments; step counters untouched), `reset`
     (moments become zero at a sync). `buffers`: BatchNorm's running statistics travel with the parameters.
     """
@@ -36,8 +37,9 @@ class PaftSync(Mitigation):
         return {"pending": None}
 
     def memory_bytes(self, layout: Layout) -> int:
+        """With `overlap`, a copy of the parameters and their mean; moments and buffers, if averaged, come on top."""
         parameters = sum((slot.stop - slot.start) * slot.dtype.itemsize for slot in layout.slots)
-        return parameters if self.overlap else 0
+        return 2 * parameters if self.overlap else 0
 
     def on_gradients(self, step: Step) -> None:
         self.flush(step)
