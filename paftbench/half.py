@@ -5,6 +5,7 @@ the rest of a tensor. Rows of one block would then part without any fault, and p
 such sums are taken in fp32 and rounded once. torch's AdamW has no such sum and is used as it is.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ def plus(x: Tensor, y: Tensor, factor: float) -> Tensor:
     return x.float().add_(y.float(), alpha=factor).to(x.dtype)
 
 
-class HalfSGD(torch.optim.SGD):
-    """torch's SGD with momentum and weight decay; no dampening, no Nesterov momentum."""
+class _OneByOne(torch.optim.Optimizer):
+    """An optimizer that updates each parameter on its own."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -28,6 +29,14 @@ class HalfSGD(torch.optim.SGD):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, decayed(parameter, group), group)
+
+    @abstractmethod
+    def _update(self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
+        """Update a parameter by its gradient, weight decay included."""
+
+
+class HalfSGD(_OneByOne, torch.optim.SGD):
+    """torch's SGD with momentum and weight decay; no dampening, no Nesterov momentum."""
 
     def _update(self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
         if group["momentum"]:
@@ -40,16 +49,8 @@ class HalfSGD(torch.optim.SGD):
         parameter.copy_(plus(parameter, grad, -group["lr"]))
 
 
-class HalfAdam(torch.optim.Adam):
+class HalfAdam(_OneByOne, torch.optim.Adam):
     """torch's Adam, its weight decay being part of the gradient; the moments' updates are torch's own operations."""
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update; a closure is not called."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, decayed(parameter, group), group)
 
     def _update(self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
