@@ -58,7 +58,7 @@ lint: $(STAMP)
 reference: $(STAMP)
 	@[ -n "$(NAME)" ] || { echo "make: which experiment? NAME=reference/stale_shard" >&2; exit 2; }
 	$(BIN)/paftbench run $(NAME)
-	$(BIN)/python -m experiments.keep results/runs/$(NAME) $(notdir $(NAME))
+	$(BIN)/python results/keep.py results/runs/$(NAME) $(notdir $(NAME))
 
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))

@@ -1,4 +1,4 @@
-"""Keep a finished sweep's small records under results/reference: `python -m experiments.keep SWEEP_DIR NAME`.
+"""Keep a finished sweep's small records under results/reference: `python results/keep.py SWEEP_DIR NAME`.
 
 Writes `table.txt`, `trials.json` (what was run, what came out, without series), figures, and `about.json` with the
 command, its seconds and the environment. `make reference NAME=reference/stale_shard` runs the sweep first.
@@ -14,7 +14,7 @@ from paftbench.analysis.table import render
 from paftbench.files import write_json, write_text
 from paftbench.store import read_results
 
-ROOT = Path(__file__).resolve().parent.parent / "results" / "reference"
+ROOT = Path(__file__).resolve().parent / "reference"
 FIGURES = ("overview",)
 LEFT_OUT = ("history", "environment", "params_sha256")
 
