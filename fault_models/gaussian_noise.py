@@ -34,11 +34,11 @@ class GaussianNoise(DenseFault):
             return 0
         noise = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
         changed = first = filled = 0
-        ends: list[int] = []
+        pieces: list[Tensor] = []
         for flat, elements in draws.parts:
             if filled and filled + elements > CHUNK:
-                changed += self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
-                first, filled, ends = first + filled, 0, []
+                changed += self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
+                first, filled, pieces = first + filled, 0, []
             generator = draws.torch_generator(flat, grad_N.device)
             std = self._std(grad_N, first + filled, elements)
             while elements:
@@ -47,11 +47,11 @@ class GaussianNoise(DenseFault):
                 if self.unit == "rms":
                     eps.mul_(std)
                 filled, elements = filled + size, elements - size
-                ends.append(filled)
+                pieces.append(eps)
                 if elements:
-                    changed += self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
-                    first, filled, ends = first + filled, 0, []
-        return changed + self._add(grad_N[first : first + filled], noise[:filled], ends, draws)
+                    changed += self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
+                    first, filled, pieces = first + filled, 0, []
+        return changed + self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
 
     def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
         """Standard deviation of the noise on one parameter's gradient."""
@@ -60,16 +60,15 @@ class GaussianNoise(DenseFault):
         part = grad_N[first : first + elements]
         return self.degree * float(torch.linalg.vector_norm(part, dtype=torch.float64)) / elements**0.5
 
-    def _add(self, grad: Tensor, noise: Tensor, ends: list[int], draws: Draws) -> int:
-        """Add noise in place, made of pieces that end at `ends`; how many elements changed."""
+    def _add(self, grad: Tensor, noise: Tensor, pieces: list[Tensor], draws: Draws) -> int:
+        """Add noise in place, which is made of `pieces`; how many elements changed."""
         if self.unit == "std":
             noise.mul_(self.degree)
         noisy = grad + noise.to(grad.dtype)
-        # Half precision swallows small noise: what counts is the change, not the draw.
-        change = noise if grad.dtype == torch.float32 else noisy.float() - grad.float()
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            piece = change[start:end]
-            draws.squares.append(float(torch.dot(piece, piece)))
+        if grad.dtype.itemsize < 4:
+            # Half precision swallows small noise: what counts is the change, not the draw.
+            pieces = list((noisy.float() - grad.float()).split([piece.numel() for piece in pieces]))
+        draws.squares += [float(torch.dot(piece, piece)) for piece in pieces]
         changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
         grad.copy_(noisy)
         return changed

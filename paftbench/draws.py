@@ -7,9 +7,11 @@ N = elements.
 
 import hashlib
 import struct
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 Key = tuple[int | str, ...]
@@ -39,9 +41,20 @@ def _seed(digest: Digest) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
+class _Key(ISeedSequence):
+    """A Philox key as it is: `Philox(key=...)` would first ask the system for entropy that it does not use."""
+
+    def __init__(self, seed: int) -> None:
+        self._words = np.array([seed, 0], dtype=np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[np.uint64]:
+        """The key's two words, which is what Philox asks for."""
+        return self._words
+
+
 def generator_of(*key: int | str) -> np.random.Generator:
     """A NumPy generator of its own for a key (Philox, counter-based)."""
-    return np.random.Generator(np.random.Philox(key=seed_of(*key)))
+    return np.random.Generator(np.random.Philox(_Key(seed_of(*key))))  # type: ignore[arg-type]
 
 
 class Draws:

@@ -92,3 +92,9 @@ def test_drawing_reads_and_moves_no_global_generator() -> None:
         found.append((one.generator.random(3).tolist(), noise.tolist()))
         assert before == (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate())
     assert found[0] == found[1]
+
+
+def test_a_keys_generator_is_philox_with_the_seed_as_its_key() -> None:
+    ours = generator_of("any", 7)
+    numpys = np.random.Generator(np.random.Philox(key=seed_of("any", 7)))
+    assert ours.integers(0, 2**60, 50).tolist() == numpys.integers(0, 2**60, 50).tolist()
