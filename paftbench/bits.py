@@ -23,10 +23,6 @@ class Format:
             "mantissa": range(self.mantissa),
         }[kind]
 
-    def kind_of(self, bit: int) -> str:
-        """`sign`, `exponent` or `mantissa`."""
-        return next(kind for kind in ("sign", "exponent", "mantissa") if bit in self.bits_of(kind))
-
 
 FORMATS = {
     torch.float64: Format(integer=torch.int64, width=64, mantissa=52),

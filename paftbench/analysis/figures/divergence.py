@@ -1,15 +1,14 @@
 """How far replicas drifted apart, a panel per fault, on a log axis; closed forms beside what they describe."""
 
-from math import ceil
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paftbench import theory
-from paftbench.analysis.figures.style import BLACK, canvas, handles, looks, title_of
-from paftbench.analysis.figures.traces import draw_divergence, draw_ticks, tick_height
+from paftbench.analysis.figures.grid import columns_of, panel_grid
+from paftbench.analysis.figures.style import BLACK, handles, looks
+from paftbench.analysis.figures.traces import draw_divergence
 from paftbench.analysis.panels import Panel, panels
 from paftbench.analysis.runs import Run, Sweep
 
@@ -17,27 +16,19 @@ from paftbench.analysis.runs import Run, Sweep
 def figure(sweep: Sweep) -> Figure:
     """The saw-tooth of synchronised runs and the random walk of plain DDP; zero stands at the bottom of the axis."""
     shown = panels(sweep)
-    columns = min(3, len(shown))
-    lines = ceil(len(shown) / columns)
     look = looks(shown)
-    fig = canvas(max(5.2, 4.2 * columns), 0.5 + 2.7 * lines)
-    heading, body = fig.subfigures(2, 1, squeeze=False, height_ratios=[0.3, 2.7 * lines]).flat
-    parts = body.subfigures(lines, columns, squeeze=False)
-    explained = False
-    for part, panel in zip(parts.flat, shown, strict=False):
-        part.suptitle(title_of(panel), x=0.02, ha="left", fontsize=8, fontweight="bold")
-        grid = part.add_gridspec(2, 1, height_ratios=[7, tick_height(panel, look)])
-        axes = part.add_subplot(grid[0])
+    explained: list[bool] = []
+
+    def draw(axes: Axes, panel: Panel) -> None:
         draw_divergence(axes, panel, look)
-        explained |= _draw_theory(axes, panel)
-        axes.tick_params(labelbottom=False)
-        draw_ticks(part.add_subplot(grid[1], sharex=axes), panel, look)
+        explained.append(_draw_theory(axes, panel))
+
+    fig, heading = panel_grid(shown, look, draw)
     named = handles({name: own for name, own in look.items() if name != "golden"})
-    if explained:
+    if any(explained):
         named.append(Line2D([], [], color=BLACK, linewidth=0.7, linestyle=":", label="closed form"))
-    heading.legend(
-        handles=named, loc="center", ncols=min(3 if columns == 1 else 6, max(1, len(named))), handlelength=2.8
-    )
+    ncols = min(3 if columns_of(shown) == 1 else 6, max(1, len(named)))
+    heading.legend(handles=named, loc="center", ncols=ncols, handlelength=2.8)
     return fig
 
 
