@@ -1,0 +1,61 @@
+"""The torchrun command itself, on whole trials: the same bits and records as one process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paftbench.cli.main import exit_code
+from paftbench.store import TrialRecord, read_results
+
+EXPERIMENT = """
+schema: 1
+name: same
+base:
+  workload: {name: resnet, size: nano, data: digits}
+  batch_per_rank: 8
+  steps: 30
+  exact: true
+  eval_every: 30
+  mitigations: [{name: paft_sync, period: 7, state: all}]
+  faults:
+    - {name: noise, model: gaussian_noise, degree: 1e-3}
+    - {name: flips, model: bit_flip, degree: 1e-3, bits: mantissa, site: contribution}
+grids:
+  - {name: two, set: {world_size: 2}, axes: {placement: [virtual, torchrun]}}
+  - {name: three, set: {world_size: 3}, axes: {placement: [virtual, torchrun]}}
+  - {name: four, set: {world_size: 4}, axes: {placement: [virtual, torchrun]}}
+  - {name: hybrid, set: {world_size: 4, placement: torchrun, procs: 2}}
+seeds: 1
+golden: false
+"""
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], TrialRecord]:
+    folder = tmp_path_factory.mktemp("torchrun")
+    (folder / "same.yaml").write_text(EXPERIMENT)
+    assert exit_code(["run", str(folder / "same.yaml"), "--out", str(folder), "-j", "2"]) == 0
+    records = read_results(folder / "same")
+    return {(record.planned["grid"], record.planned["trial"]["placement"]): record for record in records}
+
+
+@pytest.mark.parametrize("grid", ["two", "three", "four", "hybrid"])
+def test_torchrun_gives_the_bits_and_strikes_of_one_process(
+    trials: dict[tuple[str, str], TrialRecord], grid: str
+) -> None:
+    whole, apart = trials["four" if grid == "hybrid" else grid, "virtual"], trials[grid, "torchrun"]
+    assert result(whole)["strikes"]["landed"] > 0 and result(whole)["mitigation"]["syncs"] == 4
+    for key in ("params_sha256", "strikes", "metric", "mitigation", "gradient_bytes"):
+        assert result(apart)[key] == result(whole)[key], key
+    assert text(apart.path, "injections.jsonl") == text(whole.path, "injections.jsonl")
+    assert [row["loss"] for row in apart.steps()] == [row["loss"] for row in whole.steps()]
+
+
+def result(record: TrialRecord) -> dict[str, Any]:
+    assert record.result is not None
+    return record.result
+
+
+def text(directory: Path, name: str) -> str:
+    return (directory / name).read_text()
