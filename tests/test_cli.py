@@ -248,17 +248,27 @@ def test_a_disk_that_fills_up_during_a_sweep_costs_nothing_that_has_finished(
 def test_ctrl_c_exits_130_leaves_no_child_and_keeps_what_has_finished(small: Path, tmp_path: Path) -> None:
     small.write_text(SMALL.replace("steps: 6", "steps: 2000000, timeout_s: 600"))
     command = [sys.executable, "-m", "paftbench.cli.main", "run", str(small), "--out", str(tmp_path / "runs")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("small/*/steps.jsonl")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_heed_ctrl_c
+    ) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not list((tmp_path / "runs").glob("small/*/steps.jsonl")):
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.1)
+            os.killpg(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert err.splitlines()[-1] == "paftbench: interrupted; what has finished is kept"
     assert not list((tmp_path / "runs").glob("small/*/result.json"))
     assert not list((tmp_path / "runs").glob("small/.*.claim"))
+
+
+def _heed_ctrl_c() -> None:
+    """A shell that runs the tests in the background lets them ignore SIGINT, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_lists_are_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
