@@ -13,6 +13,7 @@ from paftbench.analysis.panels import Panel
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), without its yellow, which is too light for lines.
 VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#6b6b6b"
+NAVY = "#0b2f4f"
 INK = "#333333"
 
 RC: Any = {
@@ -42,10 +43,15 @@ _KNOWN = {
     "golden": Look(label="golden (no faults)", color=BLACK, line=(0, (4, 2.5)), marker="_", order=7),
     "ddp": Look(label="plain DDP", color=VERMILLION, marker="X", order=3),
     "paft_sync": Look(label="PAFT-Sync", color=BLUE, marker="o", order=4),
+    "paft_sync_H5": Look(label="PAFT-Sync, H = 5", color=SKY, marker="v", order=4),
+    "paft_sync_H10": Look(label="PAFT-Sync, H = 10", color=BLUE, marker="o", order=4),
+    "paft_sync_H50": Look(label="PAFT-Sync, H = 50", color=NAVY, marker="p", order=4),
+    "paft_dyn": Look(label="PAFT-Dyn", color=ORANGE, line=(0, (7, 1.2)), marker="s", order=5),
+    "paft": Look(label="PAFT", color=ORANGE, line=(0, (7, 1.2)), marker="s", order=5),
     "clip_paft_sync": Look(label="clip + PAFT-Sync", color=GREEN, line=(0, (6, 1, 1.5, 1)), marker="D", order=5),
     "averaging_limit": Look(label="averaging limit", color=PURPLE, line=(0, (1.2, 1.2)), marker="^", order=6),
 }
-_SPARE = ((ORANGE, "s"), (SKY, "v"), (GREY, "P"), (GREEN, "D"), ("#8c510a", "<"), ("#5e3c99", ">"))
+_SPARE = ((GREY, "P"), ("#8c510a", "<"), ("#5e3c99", ">"), (SKY, "v"), (GREEN, "D"), (ORANGE, "s"))
 
 
 def looks(panels: Sequence[Panel]) -> dict[str, Look]:
