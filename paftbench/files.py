@@ -5,6 +5,7 @@ JSON has no NaN and no infinities: they are written as the strings "nan", "inf" 
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from math import isfinite, isnan
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+_HAS_WORD = re.compile(rb'"(?:nan|-?inf)"')  # most records have none, and need no second walk
 
 
 def write_json(path: Path, payload: Mapping[str, Any]) -> None:
@@ -44,13 +46,14 @@ def sync_directory(directory: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The inverse of `write_json`; `ValueError` in one line where the file is not a JSON mapping."""
+    content = path.read_bytes()
     try:
-        payload = json.loads(path.read_text(encoding="utf-8"))
+        payload = json.loads(content)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(payload, dict):
         raise ValueError(f"{path} holds no JSON mapping")
-    decoded: dict[str, Any] = _decoded(payload)
+    decoded: dict[str, Any] = _decoded(payload) if _HAS_WORD.search(content) else payload
     return decoded
 
 
@@ -71,7 +74,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}, is not JSON: {error}") from None
-            yield _decoded(row)
+            yield _decoded(row) if _HAS_WORD.search(line) else row
 
 
 def _encoded(value: Any) -> Any:

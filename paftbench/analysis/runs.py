@@ -1,7 +1,7 @@
 """Trials as analysis sees them, and which trial is whose golden run and whose plain DDP."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +72,17 @@ class Run:
     @cached_property
     def setting(self) -> str:
         """What the runs of a cell share: everything but seeds and mitigations."""
-        return _identity(self, seed=False)
+        return _text_without(self.trial, "mitigations", "seed", "fault_seed")
+
+    @cached_property
+    def same_but_mitigations(self) -> str:
+        """What a run shares with those it is compared with: everything but mitigations."""
+        return _text_without(self.trial, "mitigations")
+
+    @cached_property
+    def place(self) -> tuple[str, int, bool, str]:
+        """Where a run stands in its grid: its seed, and its labels but for the mitigation."""
+        return self.grid, self.seed, self.faulty, _text_without(self.labels, "mitigation")
 
     @property
     def faulty(self) -> bool:
@@ -132,7 +142,20 @@ class Sweep:
 
     @cached_property
     def _plain(self) -> dict[str, Run]:
-        return {_identity(run): run for run in self.everything if not run.trial.get("mitigations")}
+        return {run.same_but_mitigations: run for run in self.everything if not run.trial.get("mitigations")}
+
+    @cached_property
+    def _plain_by_place(self) -> dict[tuple[str, int, bool, str], Run]:
+        return {run.place: run for run in reversed(self._plain.values())}
+
+    @cached_property
+    def _goldens(self) -> dict[str, list[Run]]:
+        return _by_setting(run for run in self.everything if run.golden)
+
+    @cached_property
+    def _limits(self) -> dict[str, list[Run]]:
+        alone = ["regather"]
+        return _by_setting(r for r in self.everything if [m["name"] for m in r.trial.get("mitigations", ())] == alone)
 
     def golden(self, run: Run) -> Run | None:
         """The golden run of the same seed; a golden run is its own."""
@@ -144,30 +167,18 @@ class Sweep:
         It is the same trial but for its mitigations; where a mitigation label also sets other fields, it is the one
         whose other labels are equal.
         """
-        exact = self._plain.get(_identity(run))
-        if exact is not None:
-            return exact
-        others = _without(run.labels, "mitigation")
-        for plain in self._plain.values():
-            if (plain.grid, plain.seed, plain.faulty) == (run.grid, run.seed, run.faulty):
-                if _without(plain.labels, "mitigation") == others:
-                    return plain
-        return None
+        return self._plain.get(run.same_but_mitigations) or self._plain_by_place.get(run.place)
 
     def goldens(self, run: Run) -> list[Run]:
         """The golden runs of every seed of the run's setting."""
         own = self.golden(run)
         if own is None:
             return []
-        return [other for other in self.everything if other.golden and other.setting == own.setting]
+        return self._goldens.get(own.setting, [])
 
     def limits(self, run: Run) -> list[Run]:
         """The averaging limit of every seed of the run's setting: `regather` and nothing else."""
-        return [
-            other
-            for other in self.everything
-            if other.setting == run.setting and [m["name"] for m in other.trial.get("mitigations", ())] == ["regather"]
-        ]
+        return self._limits.get(run.setting, [])
 
 
 def load(directory: Path) -> Sweep:
@@ -192,10 +203,12 @@ def _siblings(directory: Path) -> Iterator[Run]:
                 yield Run(record=read_record(path.parent))
 
 
-def _identity(run: Run, seed: bool = True) -> str:
-    dropped = ("mitigations",) if seed else ("mitigations", "seed", "fault_seed")
-    return json.dumps(_without(run.trial, *dropped), sort_keys=True)
+def _by_setting(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.setting, []).append(run)
+    return groups
 
 
-def _without(mapping: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in mapping.items() if key not in keys}
+def _text_without(mapping: Mapping[str, Any], *keys: str) -> str:
+    return json.dumps({key: value for key, value in mapping.items() if key not in keys}, sort_keys=True)

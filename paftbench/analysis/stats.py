@@ -5,11 +5,13 @@ Fewer than 3 seeds: numbers, no claim. 3 or 4: every point and the range. 5 and 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite, sqrt
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from scipy.stats import norm
+from numpy.typing import NDArray
 
 Claim = Literal["none", "range", "interval"]
 NO_CLAIM = "shown, no claim"
@@ -45,8 +47,13 @@ def summarise(seeds: Sequence[int], values: Sequence[float | None], confidence: 
         low, high = min(value for _, value in finite), max(value for _, value in finite)
     elif claim == "interval":
         low, high = bootstrap([seed for seed, _ in finite], [value for _, value in finite], confidence)
-    mean = sum(points) / len(points) if points else None
-    return Summary(mean=mean, low=low, high=high, points=points, claim=claim)
+    return Summary(mean=mean_of(values), low=low, high=high, points=points, claim=claim)
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean of what was measured; NaN where one of them is."""
+    points = [value for value in values if value is not None]
+    return sum(points) / len(points) if points else None
 
 
 def bootstrap(
@@ -59,10 +66,16 @@ def bootstrap(
     groups = [[value for own, value in zip(seeds, values, strict=True) if own == seed] for seed in sorted(set(seeds))]
     sums = np.array([sum(group) for group in groups])
     sizes = np.array([len(group) for group in groups])
-    drawn = np.random.default_rng(0).integers(len(groups), size=(resamples, len(groups)))
+    drawn = _resampled(len(groups), resamples)
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
+
+
+@cache
+def _resampled(groups: int, resamples: int) -> NDArray[np.int64]:
+    """Which groups each resample draws, [resamples, groups]."""
+    return np.random.default_rng(0).integers(groups, size=(resamples, groups))
 
 
 def wilson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -71,7 +84,7 @@ def wilson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, flo
         raise ValueError(f"hits must be within [0, trials], got {hits} of {trials}")
     if trials == 0:
         return 0.0, 1.0
-    z = float(norm.ppf((1 + confidence) / 2))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     rate, spread = hits / trials, z**2 / trials
     centre = rate + spread / 2
     half = z * sqrt(rate * (1 - rate) / trials + spread / (4 * trials))

@@ -8,7 +8,7 @@ from typing import Any
 
 from paftbench.analysis.cells import NO_GAP, Cell, cells, gap_closed, overhead
 from paftbench.analysis.runs import VIEWS, Run, Sweep, View, load
-from paftbench.analysis.stats import NO_CLAIM, Summary, claim_of, summarise, wilson
+from paftbench.analysis.stats import NO_CLAIM, Summary, claim_of, mean_of, summarise, wilson
 from paftbench.analysis.text import compact, counted, draw, needed, number, size
 
 Row = dict[str, Any]
@@ -44,11 +44,11 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         **{view: metrics[view].mean for view in VIEWS},
         "gap_closed": gaps[judge][0],
         "gap_closed_by_view": {view: gap for view, (gap, _) in gaps.items()},
-        "divergence": {key: _over(cell, _getter("divergence", key)).mean for key in ("final", "max", "before_sync")},
-        "nsr": {key: _over(cell, _getter("nsr", key)).mean for key in ("median", "max")},
-        "strikes": {key: _over(cell, _getter("strikes", key)).mean for key in ("drawn", "landed", "changed")},
-        "extra_bytes": _over(cell, _getter("mitigation", "bytes")).mean,
-        "overhead": _over(cell, lambda run: overhead(sweep, run)).mean,
+        "divergence": {key: _mean(cell, _getter("divergence", key)) for key in ("final", "max", "before_sync")},
+        "nsr": {key: _mean(cell, _getter("nsr", key)) for key in ("median", "max")},
+        "strikes": {key: _mean(cell, _getter("strikes", key)) for key in ("drawn", "landed", "changed")},
+        "extra_bytes": _mean(cell, _getter("mitigation", "bytes")),
+        "overhead": _mean(cell, lambda run: overhead(sweep, run)),
         "points": {**{view: metrics[view].points for view in VIEWS}, "gap_closed": gaps[judge][1].points},
         "ranges": {
             **{view: _range(metrics[view]) for view in VIEWS},
@@ -59,6 +59,11 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
 
 def _over(cell: Cell, value: Callable[[Run], float | None]) -> Summary:
     return summarise([run.seed for run in cell.done], [value(run) for run in cell.done])
+
+
+def _mean(cell: Cell, value: Callable[[Run], float | None]) -> float | None:
+    """The mean alone: a spread that nobody reads would cost a bootstrap."""
+    return mean_of([value(run) for run in cell.done])
 
 
 def _getter(*keys: str) -> Callable[[Run], float | None]:
