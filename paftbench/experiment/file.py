@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from math import isfinite
@@ -27,7 +28,7 @@ class Axis:
     choices: tuple[tuple[Label, Mapping[str, Any]], ...]
     is_field: bool
 
-    @property
+    @cached_property
     def touches(self) -> frozenset[str]:
         """The trial's fields that the axis changes."""
         return frozenset(key.partition(".")[0] for _, changes in self.choices for key in changes)

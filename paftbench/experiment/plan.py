@@ -19,7 +19,7 @@ from paftbench.workloads.contract import DataId, Workload
 
 _FAULTS = frozenset({"faults", "fault_seed"})
 _MITIGATIONS = frozenset({"mitigations"})
-Pairs = Sequence[tuple[Cell, Trial]]
+Cells = Sequence[tuple[Cell, Trial]]
 
 
 def plan(experiment: Experiment, overrides: Sequence[str] = (), *, plugins: Sequence[Path] = ()) -> list[Planned]:
@@ -32,14 +32,12 @@ def plan(experiment: Experiment, overrides: Sequence[str] = (), *, plugins: Sequ
     experiment, fixed = overridden(experiment, parsed, list(Trial.__dataclass_fields__))
     identities = _Identities("cuda" if torch.cuda.is_available() else "cpu")
     cells = [(cell, _trial(cell, experiment, identities.device)) for cell in cells_of(experiment, fixed)]
-    pairs = [(cell, replace(trial, seed=seed)) for cell, trial in cells for seed in cell.seeds]
-    drafts = list(_drafts(experiment, pairs))
     planned: dict[str, Planned] = {}
-    for draft in drafts:
+    for draft in _drafts(experiment, cells):
         trial = identities.resolved(draft.trial)
         data = identities.data(trial.workload)
         golden = identities.id(_golden(draft.trial)) if experiment.golden else None
-        own = trial.id(data)
+        own = identities.id(draft.trial)
         planned.setdefault(
             own,
             Planned(
@@ -52,7 +50,7 @@ def plan(experiment: Experiment, overrides: Sequence[str] = (), *, plugins: Sequ
                 judge=experiment.judge,
                 tolerance=experiment.tolerance,
                 plugins=tuple(str(path.resolve()) for path in plugins),
-                sources=_sources(trial),
+                sources=identities.sources(trial),
                 data=data,
                 trial=trial,
             ),
@@ -69,11 +67,13 @@ class _Draft:
 
 
 class _Identities:
-    """Resolved trials and their ids; the data of a workload is fingerprinted once."""
+    """Resolved trials and their ids; what many trials share is looked at once: data, source files, golden runs."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self._data: dict[Workload, DataId] = {}
+        self._sources: dict[type, str] = {}
+        self._ids: dict[Trial, str] = {}
 
     def data(self, workload: Workload) -> DataId:
         if workload not in self._data:
@@ -84,7 +84,17 @@ class _Identities:
         return trial.resolved(device="cuda" if self.device == "cuda" else "cpu")
 
     def id(self, trial: Trial) -> str:
-        return self.resolved(trial).id(self.data(trial.workload))
+        if trial not in self._ids:
+            self._ids[trial] = self.resolved(trial).id(self.data(trial.workload))
+        return self._ids[trial]
+
+    def sources(self, trial: Trial) -> dict[str, str]:
+        """The hash of each plugin's file, by the plugin's name."""
+        plugins: list[Any] = [trial.workload, *(fault.model for fault in trial.faults), *trial.mitigations]
+        for plugin in plugins:
+            if type(plugin) not in self._sources:
+                self._sources[type(plugin)] = source_sha256(plugin)
+        return {plugin.name: self._sources[type(plugin)] for plugin in plugins}
 
 
 def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
@@ -96,30 +106,27 @@ def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
     return trial
 
 
-def _drafts(experiment: Experiment, pairs: Pairs) -> Iterator[_Draft]:
+def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
     """Golden runs first: where two drafts turn out to be the same trial, the first gives the name."""
     if experiment.golden:
-        yield from _shared("golden", pairs, _golden, _FAULTS | _MITIGATIONS)
-    for cell, trial in pairs:
-        yield _Draft(
-            grid=cell.grid,
-            name=name_of(cell.grid, cell.choices, trial.seed),
-            labels={axis.name: label for axis, label in cell.choices},
-            trial=trial,
-        )
+        yield from _shared("golden", cells, _golden, _FAULTS | _MITIGATIONS)
+    for cell, trial in cells:
+        labels = {axis.name: label for axis, label in cell.choices}
+        for seed in cell.seeds:
+            name = name_of(cell.grid, cell.choices, seed)
+            yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(trial, seed=seed))
     if experiment.clean:
-        yield from _shared("clean", pairs, _clean, _FAULTS)
+        yield from _shared("clean", cells, _clean, _FAULTS)
     if experiment.averaging_limit:
         regather: Mitigation = build_named("mitigations", {"name": "regather"}, "averaging_limit")
-        for cell, trial in pairs:
+        for cell, trial in cells:
             if trial.faults:
                 choices = cell.choices_beside(_MITIGATIONS)
-                yield _Draft(
-                    grid=cell.grid,
-                    name=name_of(cell.grid, choices, trial.seed, first=("averaging_limit",)),
-                    labels=_labels("averaging_limit", choices),
-                    trial=replace(trial, mitigations=(regather,)),
-                )
+                labels = _labels("averaging_limit", choices)
+                limit = replace(trial, mitigations=(regather,))
+                for seed in cell.seeds:
+                    name = name_of(cell.grid, choices, seed, first=("averaging_limit",))
+                    yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(limit, seed=seed))
 
 
 def _golden(trial: Trial) -> Trial:
@@ -130,28 +137,28 @@ def _clean(trial: Trial) -> Trial:
     return replace(trial, faults=(), fault_seed=None)
 
 
-def _shared(kind: str, pairs: Pairs, change: Callable[[Trial], Trial], dropped: frozenset[str]) -> Iterator[_Draft]:
+def _shared(kind: str, cells: Cells, change: Callable[[Trial], Trial], dropped: frozenset[str]) -> Iterator[_Draft]:
     """Trials that several cells share. Where grids differ in more than faults, each names the first grid it serves."""
-    settings: dict[Trial, tuple[Cell, Choices]] = {}
+    settings = [replace(change(trial), seed=0) for _, trial in cells]
+    firsts: dict[Trial, tuple[Cell, Choices]] = {}
     names: dict[str, set[Trial]] = {}
-    for cell, trial in pairs:
-        setting = replace(change(trial), seed=0)
-        settings.setdefault(setting, (cell, cell.choices_beside(dropped)))
-        names.setdefault(name_of(kind, settings[setting][1], 0), set()).add(setting)
+    for (cell, _), setting in zip(cells, settings, strict=True):
+        _, choices = firsts.setdefault(setting, (cell, cell.choices_beside(dropped)))
+        names.setdefault(name_of(kind, choices, 0), set()).add(setting)
     seen = set()
-    for _, trial in pairs:
-        changed = change(trial)
-        cell, choices = settings[replace(changed, seed=0)]
-        if changed not in seen:
-            seen.add(changed)
-            ambiguous = len(names[name_of(kind, choices, 0)]) > 1
-            labels = _labels(kind, choices) if kind == "golden" else {axis.name: label for axis, label in choices}
-            yield _Draft(
-                grid=kind,
-                name=name_of(kind, choices, trial.seed, first=(cell.grid,) if ambiguous else ()),
-                labels={**labels, "grid": cell.grid} if ambiguous else labels,
-                trial=changed,
-            )
+    for (own, _), setting in zip(cells, settings, strict=True):
+        cell, choices = firsts[setting]
+        ambiguous = len(names[name_of(kind, choices, 0)]) > 1
+        labels = _labels(kind, choices) if kind == "golden" else {axis.name: label for axis, label in choices}
+        for seed in own.seeds:
+            if (setting, seed) not in seen:
+                seen.add((setting, seed))
+                yield _Draft(
+                    grid=kind,
+                    name=name_of(kind, choices, seed, first=(cell.grid,) if ambiguous else ()),
+                    labels={**labels, "grid": cell.grid} if ambiguous else labels,
+                    trial=replace(setting, seed=seed),
+                )
 
 
 def _labels(mitigation: str, choices: Choices) -> dict[str, Label]:
@@ -159,8 +166,3 @@ def _labels(mitigation: str, choices: Choices) -> dict[str, Label]:
     for axis, label in choices:
         labels[axis.name] = f"{mitigation} {label}" if axis.name == "mitigation" else label
     return labels
-
-
-def _sources(trial: Trial) -> dict[str, str]:
-    plugins: list[Any] = [trial.workload, *(fault.model for fault in trial.faults), *trial.mitigations]
-    return {plugin.name: source_sha256(plugin) for plugin in plugins}
