@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
-from paftbench.experiment.file import Axis, Experiment, Grid, check_settings, field_axis, parse_seeds
+from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
 from paftbench.plugins import did_you_mean
 from paftbench.store import Label
@@ -70,7 +71,7 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
         given = {axis.name for axis in grid.axes}
         axes = [*(axis for axis in experiment.axes if axis.name not in given), *grid.axes]
         for chosen in product(*(axis.choices for axis in axes)):
-            spec = merged(experiment.base, grid.set)
+            spec = _base_of(experiment, grid)
             for _, (_, changes) in sorted(zip(axes, chosen, strict=True), key=lambda pair: pair[0].is_field):
                 spec = merged(spec, changes)
             applying = {key: value for key, value in fixed.items() if _applies(spec, key)}
@@ -80,6 +81,14 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
                 spec=merged(spec, applying),
                 seeds=grid.seeds or experiment.seeds or parse_seeds([spec.get("seed", 0)], experiment.source),
             )
+
+
+def _base_of(experiment: Experiment, grid: Grid) -> dict[str, Any]:
+    """The mapping that the axes of a grid start from."""
+    spec = merged(experiment.base, grid.set)
+    for changes in grid.over:
+        spec = merged(spec, changes)
+    return spec
 
 
 def _applies(spec: Mapping[str, Any], key: str) -> bool:
@@ -146,7 +155,7 @@ def _reaches(experiment: Experiment, grid: Grid, key: str) -> bool:
 
 def _variants(experiment: Experiment, grid: Grid) -> Iterator[dict[str, Any]]:
     """The grid's mapping, and what each label of each axis makes of it."""
-    spec = merged(experiment.base, grid.set)
+    spec = _base_of(experiment, grid)
     yield spec
     for axis in (*experiment.axes, *grid.axes):
         if not axis.is_field:

@@ -1,16 +1,16 @@
 """Experiment files: axes, grids, seeds and expectations, checked for shape. Importable without torch."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
+from paftbench.experiment.axes import Axis, parse_axes, parse_seeds, plain_mapping
+from paftbench.experiment.scale import SMALL, Scale, parse_scales
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
 from paftbench.plugins import did_you_mean
 from paftbench.store import SCHEMA, Judge, Label
@@ -21,27 +21,17 @@ _BOUNDS = ("at_least", "at_most", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
-    """One dimension of a grid: what it is called, and what each of its labels changes in a trial."""
-
-    name: str
-    choices: tuple[tuple[Label, Mapping[str, Any]], ...]
-    is_field: bool
-
-    @cached_property
-    def touches(self) -> frozenset[str]:
-        """The trial's fields that the axis changes."""
-        return frozenset(key.partition(".")[0] for _, changes in self.choices for key in changes)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One block of an experiment; `seeds` replaces the experiment's where given."""
+    """One block of an experiment; `seeds` replaces the experiment's where given, `over` is what a scale sets last."""
 
     name: str
     set: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = ()
     seeds: tuple[int, ...] | None = None
+    over: tuple[Mapping[str, Any], ...] = ()
+
+
+_WHOLE = (Grid(name="all"),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +47,7 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A YAML file, read; `source` is how errors call it."""
+    """A YAML file, read, at one of its scales; `source` is how errors call it."""
 
     source: str
     name: str
@@ -65,7 +55,7 @@ class Experiment:
     cost: str = ""
     base: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = ()
-    grids: tuple[Grid, ...] = (Grid(name="all"),)
+    grids: tuple[Grid, ...] = _WHOLE
     seeds: tuple[int, ...] | None = None
     golden: bool = True
     clean: bool = False
@@ -73,10 +63,45 @@ class Experiment:
     judge: Judge = "worst_rank"
     tolerance: float = 0.0
     expect: tuple[Expectation, ...] = ()
+    scale: str = SMALL
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+
+    def at_scale(self, name: str) -> "Experiment":
+        """The experiment at one of its scales; `LookupError` for one it has not."""
+        if name == self.scale:
+            return self
+        if name not in self.scales:
+            raise LookupError(f"{self.source}: no scale {name!r}{did_you_mean(name, [self.scale, *self.scales])}")
+        scale = self.scales[name]
+        return replace(
+            self,
+            scale=name,
+            scales={},
+            axes=scale.replaced(self.axes),
+            grids=tuple(_scaled(grid, scale) for grid in self.grids),
+            seeds=scale.seeds or self.seeds,
+            cost=scale.cost or self.cost,
+        )
 
 
-def load(name_or_path: str) -> Experiment:
+_NOT_IN_FILES = ("source", "scale", "over")
+
+
+def _scaled(grid: Grid, scale: Scale) -> Grid:
+    axes = scale.replaced(grid.axes)
+    if change := scale.grids.get(grid.name):
+        axes = change.replaced(axes)
+        # An axis of the whole experiment, replaced in this grid alone.
+        axes += tuple(axis for axis in change.axes if axis.name not in {own.name for own in axes})
+    return replace(grid, axes=axes, over=scale.over(grid.name), seeds=None if scale.seeds else grid.seeds)
+
+
+def load(name_or_path: str, scale: str = SMALL) -> Experiment:
     """A shipped experiment by name, or a YAML file; `LookupError` or `ValueError` of one line."""
+    return _read(name_or_path).at_scale(scale)
+
+
+def _read(name_or_path: str) -> Experiment:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
@@ -106,7 +131,7 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 
 def parse_experiment(content: Any, source: str) -> Experiment:
     """An experiment from the plain values of its file."""
-    values = _mapping(content, source, [*Experiment.__dataclass_fields__, "schema"][1:])
+    values = plain_mapping(content, source, ["schema", *_fields_of(Experiment)])
     if values.pop("schema", SCHEMA) != SCHEMA:
         raise ValueError(f"{source}: schema {content['schema']!r} is not {SCHEMA}, the one this version reads")
     if not isinstance(values.get("name"), str) or not _NAME.fullmatch(values["name"]):
@@ -114,13 +139,15 @@ def parse_experiment(content: Any, source: str) -> Experiment:
     check_settings(values, source)
     for key in ("about", "cost"):
         values[key] = str(values.get(key) or "")
-    values["base"] = _mapping(values.get("base") or {}, f"{source}: base", None)
+    values["base"] = plain_mapping(values.get("base") or {}, f"{source}: base", None)
     values["axes"] = parse_axes(values.get("axes"), f"{source}: axes")
     if "grids" in values:
         values["grids"] = _grids(values["grids"], source)
     if "seeds" in values:
         values["seeds"] = parse_seeds(values["seeds"], source)
-    axes = [*values["axes"], *(axis for grid in values.get("grids", ()) for axis in grid.axes)]
+    grids = {grid.name: grid.axes for grid in values.get("grids", _WHOLE)}
+    values["scales"] = parse_scales(values.get("scales"), f"{source}: scales", values["axes"], grids)
+    axes = [*values["axes"], *(axis for grid in grids.values() for axis in grid)]
     values["expect"] = _expectations(values.get("expect"), f"{source}: expect", axes)
     return Experiment(source=source, **values)
 
@@ -142,7 +169,7 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
         raise ValueError(f"{source}: grids must be a list with at least one grid, got {content!r}")
     grids: list[Grid] = []
     for i, item in enumerate(content):
-        values = _mapping(item, f"{source}: grids[{i}]", Grid.__dataclass_fields__)
+        values = plain_mapping(item, f"{source}: grids[{i}]", _fields_of(Grid))
         name = values.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
             raise ValueError(f"{source}: grids[{i}]: name must be a word other than golden and clean, got {name!r}")
@@ -152,45 +179,12 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
         grids.append(
             Grid(
                 name=name,
-                set=_mapping(values.get("set") or {}, f"{where}: set", None),
+                set=plain_mapping(values.get("set") or {}, f"{where}: set", None),
                 axes=parse_axes(values.get("axes"), f"{where}: axes"),
                 seeds=parse_seeds(values["seeds"], where) if "seeds" in values else None,
             )
         )
     return tuple(grids)
-
-
-def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
-    """Label axes (a mapping of labels to changes) and field axes (a list of values for a field)."""
-    axes = []
-    for name, choices in _mapping(content or {}, where, None).items():
-        if name in ("seed", "seeds"):
-            raise ValueError(f"{where}: {name} is no axis; use seeds, which all cells share")
-        if isinstance(choices, Mapping) and choices:
-            labelled = {str(label): _mapping(c or {}, f"{where}.{name}.{label}", None) for label, c in choices.items()}
-            axes.append(Axis(name=name, choices=tuple(labelled.items()), is_field=False))
-        elif isinstance(choices, list) and choices:
-            axes.append(field_axis(name, choices))
-        else:
-            raise ValueError(f"{where}.{name}: expected a list of values or labels with their changes, got {choices!r}")
-    return tuple(axes)
-
-
-def field_axis(name: str, values: list[Any]) -> Axis:
-    """An axis over the values of one field of a trial; a value given twice counts once."""
-    unique = {json.dumps(value, sort_keys=True, default=str): value for value in values}
-    choices = tuple((_label(text, value), {name: value}) for text, value in unique.items())
-    return Axis(name=name, choices=choices, is_field=True)
-
-
-def parse_seeds(content: Any, where: str) -> tuple[int, ...]:
-    """`5` is 0 to 4; a list is itself."""
-    if isinstance(content, int) and not isinstance(content, bool) and content >= 1:
-        return tuple(range(content))
-    seeds = content if isinstance(content, list | tuple) else [None]
-    if not seeds or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in seeds):
-        raise ValueError(f"{where}: seeds must be a number >= 1 or a list of numbers >= 0, got {content!r}")
-    return tuple(dict.fromkeys(seeds))
 
 
 def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectation, ...]:
@@ -201,8 +195,8 @@ def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectati
 
 
 def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
-    values = _mapping(item, where, Expectation.__dataclass_fields__)
-    values["where"] = _mapping(values.get("where") or {}, f"{where}.where", known)
+    values = plain_mapping(item, where, Expectation.__dataclass_fields__)
+    values["where"] = plain_mapping(values.get("where") or {}, f"{where}.where", known)
     if not isinstance(values.get("value"), str):
         raise ValueError(f"{where}: value must name a measured value, got {values.get('value')!r}")
     if not any(bound in values for bound in _BOUNDS):
@@ -217,17 +211,8 @@ def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     return Expectation(**values)
 
 
-def _mapping(content: Any, where: str, known: Any) -> dict[str, Any]:
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: expected a mapping, got {content!r}")
-    for key in content:
-        if known is not None and key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)}")
-    return {str(key): value for key, value in content.items()}
-
-
-def _label(text: str, value: Any) -> Label:
-    return value if isinstance(value, str | int | float | bool) or value is None else text
+def _fields_of(cls: type[Experiment] | type[Grid]) -> Sequence[str]:
+    return [name for name in cls.__dataclass_fields__ if name not in _NOT_IN_FILES]
 
 
 def _is_number(value: Any) -> bool:

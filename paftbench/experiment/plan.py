@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -22,15 +22,27 @@ _MITIGATIONS = frozenset({"mitigations"})
 Cells = Sequence[tuple[Cell, Trial]]
 
 
-def plan(experiment: Experiment, overrides: Sequence[str] = (), *, plugins: Sequence[Path] = ()) -> list[Planned]:
+ABSENT: Final = "absent"
+
+
+def plan(
+    experiment: Experiment,
+    overrides: Sequence[str] = (),
+    *,
+    plugins: Sequence[Path] = (),
+    data_needed: bool = True,
+) -> list[Planned]:
     """Every trial of the sweep, validated, golden runs first; trials of equal id once.
 
     `plugins` are the files of `--plugin`, registered already. `ValueError` or `LookupError` of one line, also for
-    data that is not there.
+    data that is not there; with `data_needed` false such data has the fingerprint `ABSENT`, and the trial an id that
+    it will not keep. The experiment's other scales are validated too.
     """
+    for name in experiment.scales:
+        _validate(experiment.at_scale(name))
     parsed = [parse_override(text) for text in overrides]
     experiment, fixed = overridden(experiment, parsed, list(Trial.__dataclass_fields__))
-    identities = _Identities("cuda" if torch.cuda.is_available() else "cpu")
+    identities = _Identities("cuda" if torch.cuda.is_available() else "cpu", data_needed)
     cells = [(cell, _trial(cell, experiment, identities.device)) for cell in cells_of(experiment, fixed)]
     planned: dict[str, Planned] = {}
     for draft in _drafts(experiment, cells):
@@ -69,16 +81,26 @@ class _Draft:
 class _Identities:
     """Resolved trials and their ids; what many trials share is looked at once: data, source files, golden runs."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, data_needed: bool) -> None:
         self.device = device
+        self._data_needed = data_needed
         self._data: dict[Workload, DataId] = {}
         self._sources: dict[type, str] = {}
         self._ids: dict[Trial, str] = {}
 
     def data(self, workload: Workload) -> DataId:
         if workload not in self._data:
-            self._data[workload] = workload.data_id()
+            self._data[workload] = self._fingerprint(workload)
         return self._data[workload]
+
+    def _fingerprint(self, workload: Workload) -> DataId:
+        try:
+            return workload.data_id()
+        except LookupError:
+            name = getattr(workload, "data", None)
+            if self._data_needed or not isinstance(name, str):
+                raise
+            return DataId(name=name, sha256=ABSENT)
 
     def resolved(self, trial: Trial) -> Trial:
         return trial.resolved(device="cuda" if self.device == "cuda" else "cpu")
@@ -95,6 +117,13 @@ class _Identities:
             if type(plugin) not in self._sources:
                 self._sources[type(plugin)] = source_sha256(plugin)
         return {plugin.name: self._sources[type(plugin)] for plugin in plugins}
+
+
+def _validate(experiment: Experiment) -> None:
+    """Refuse what would be refused if this scale were planned; its data and devices need not be here."""
+    for cell in cells_of(experiment, {}):
+        where = f"{experiment.source}: scale {experiment.scale}: {cell.grid}"
+        check_faults(parse_trial(cell.spec, where), where)
 
 
 def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
