@@ -9,9 +9,10 @@ _LAZY = {
     "attach": ("paftbench.attachment", "attach"),
     "Fault": ("paftbench.specs", "fault"),
     "Mitigation": ("paftbench.specs", "mitigation"),
+    "load_results": ("paftbench.analysis.frame", "load_results"),
 }
 
-__all__ = ["Fault", "Mitigation", "__version__", "attach"]
+__all__ = ["Fault", "Mitigation", "__version__", "attach", "load_results"]
 
 
 def __getattr__(name: str) -> Any:
