@@ -1,16 +1,15 @@
 """How far replicas drifted apart, a panel per fault, on a log axis; closed forms beside what they describe."""
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from paftbench import theory
+from paftbench.analysis.closed_form import closed_form
 from paftbench.analysis.figures.grid import columns_of, panel_grid
 from paftbench.analysis.figures.style import BLACK, handles, looks
 from paftbench.analysis.figures.traces import draw_divergence
 from paftbench.analysis.panels import Panel, panels
-from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.runs import Sweep
 
 
 def figure(sweep: Sweep) -> Figure:
@@ -40,33 +39,3 @@ def _draw_theory(axes: Axes, panel: Panel) -> bool:
             axes.plot(*peaks, color=BLACK, linewidth=0.7, linestyle=":", zorder=7)
             drawn = True
     return drawn
-
-
-def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
-    """Completed steps [t] and the divergence that theory expects before each synchronisation, [t].
-
-    None unless it applies: SGD; one gaussian noise in std at `result` of all ranks, parameters and steps; at most
-    PAFT-Sync.
-    """
-    trial, rows, parameters = run.trial, run.steps(), run.get("parameters")
-    faults, mitigations = trial.get("faults", ()), trial.get("mitigations", ())
-    if len(faults) != 1 or not rows or not parameters or trial["optimizer"]["name"] != "sgd":
-        return None
-    noise = ("gaussian_noise", "std", "result", "all", "*", "every_step")
-    if tuple(faults[0].get(key) for key in ("model", "unit", "site", "ranks", "parameters", "schedule")) != noise:
-        return None
-    if len(mitigations) > 1 or any(mitigation["name"] != "paft_sync" for mitigation in mitigations):
-        return None
-    sync = mitigations[0] if mitigations else {}
-    path = theory.drift(
-        [float(row["lr"]) for row in rows],
-        momentum=trial["optimizer"]["momentum"],
-        weight_decay=trial["optimizer"]["weight_decay"],
-        period=sync.get("period"),
-        state=sync.get("state", "params"),
-        overlap=sync.get("overlap", False),
-    )
-    expected = theory.divergence(
-        path.before, std=faults[0]["degree"], ranks=trial["world_size"], parameters=int(parameters)
-    )
-    return np.array([row["step"] + 1.0 for row in rows]), expected
