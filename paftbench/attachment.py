@@ -115,7 +115,7 @@ class Attachment:
             self._begin_round()
         if self._striking:
             pieces = [(slot.start, bucket.buffer_n[offset : offset + size]) for slot, offset, size in self._cut(bucket)]
-            self.pipeline.strike_contribution(0, pieces)
+            self.pipeline.contributing(0, pieces)
         with self.pipeline.clock.section("aggregate"):
             return self._reduced(bucket)
 

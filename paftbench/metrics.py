@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,7 @@ class Measured:
     nsr: float | None = None
     synced: bool = False
     period: int | None = None
+    decision: dict[str, Any] | None = None
 
 
 class Clock:

@@ -1,6 +1,7 @@
 """What happens to aggregated gradients in every placement: strikes, mitigations, measurement, in one fixed order."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from paftbench.replicas import Replicas
 
 
 class Pipeline:
-    """A step is `begin`, [strikes on contributions, aggregation], `received`, [the optimizer's update], `updated`.
+    """A step is `begin`, `contributing` per rank, [aggregation], `received`, [the optimizer's update], `updated`.
 
     The placement does what stands in brackets. `measuring` says whether the step's metrics are wanted: measuring reads
     only, so it never changes a trajectory.
@@ -31,6 +32,8 @@ class Pipeline:
         self.mitigations = tuple(mitigations)
         self.clock = clock or Clock()
         self.states = [m.init(replicas.layout, replicas.ranks) for m in self.mitigations]
+        looks = [type(m).on_contribution is not Mitigation.on_contribution for m in self.mitigations]
+        self._looking = [number for number, look in enumerate(looks) if look]
         self.step = 0
         self.measuring = False
         self.measured = Measured()
@@ -47,14 +50,18 @@ class Pipeline:
         with self.clock.section("inject"):
             self.injector.begin(self.step, attempt)
 
-    def strike_contribution(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
-        """Strike what a hosted rank is about to contribute, before it is scaled by 1/W."""
+    def contributing(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
+        """A hosted rank's own gradient, before it is scaled by 1/W: strike it, let mitigations look."""
         if Site.CONTRIBUTION in self.injector.sites:
             if self.measuring:
                 with self.clock.section("measure"):
                     self._note_clean(pieces)
             with self.clock.section("inject"):
                 self.injector.strike(Site.CONTRIBUTION, row, pieces)
+        for number in self._looking:
+            with self.clock.section("mitigate"):
+                step = Step(self.step, self.replicas, self.states[number])
+                self.mitigations[number].on_contribution(step, row, pieces)
 
     def received(self) -> None:
         """The aggregated gradients are there, on every hosted rank: strike them, measure, let mitigations act."""
@@ -133,10 +140,12 @@ class Pipeline:
     def _note(self, step: Step) -> None:
         if step.period is not None:
             self.measured.period = step.period
+        if step.decision is not None:
+            self.measured.decision = asdict(step.decision)
         if step.synced:
             self.measured.synced = True
             self.syncs += 1
-            if step.period is not None and (not self.periods or self.periods[-1] != step.period):
+            if step.period is not None:
                 self.periods.append(step.period)
 
     def _unused(self, gradients: Sequence[tuple[int, Tensor]]) -> list[Slot]:

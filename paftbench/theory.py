@@ -91,26 +91,41 @@ def drift(
         due = period is not None and (step % period == 0 and step > 0 if overlap else (step + 1) % period == 0)
         loaded = float(moments[0, 0])
         if due and overlap:
-            moments = _synchronised(moments, state)
-        moments = _updated(moments, float(rate), momentum, weight_decay)
+            moments = synchronised(moments, state)
+        moments = updated(moments, float(rate), momentum=momentum, weight_decay=weight_decay)
         before[step] = loaded if due and overlap else moments[0, 0]
         if due and not overlap:
-            moments = _synchronised(moments, state)
+            moments = synchronised(moments, state)
         after[step] = moments[0, 0]
     return Drift(before=before, after=after)
 
 
-def _updated(moments: Floats, rate: float, momentum: float, weight_decay: float) -> Floats:
-    transition = np.array([[1.0 - rate * weight_decay, -rate * momentum], [weight_decay, momentum]])
-    noise = np.array([-rate, 1.0])
+def updated(
+    moments: Floats, rate: float, *, momentum: float = 0.0, weight_decay: float = 0.0, gain: float = 1.0
+) -> Floats:
+    """Second moments [2, 2] of a (parameter, momentum) difference after one more update with fresh noise of variance 1.
+
+    `gain` is what the momentum takes of a gradient: 1 for SGD, 1 - beta1 for Adam.
+    """
+    transition = np.array([[1.0 - rate * gain * weight_decay, -rate * momentum], [gain * weight_decay, momentum]])
+    noise = gain * np.array([-rate, 1.0])
     return transition @ moments @ transition.T + np.outer(noise, noise)
 
 
-def _synchronised(moments: Floats, state: SyncedState) -> Floats:
+def synchronised(moments: Floats, state: SyncedState) -> Floats:
+    """The same after the parameters, and unless `state` is params the momentum too, have become equal."""
     kept = np.zeros((2, 2))
     if state == "params":
         kept[1, 1] = moments[1, 1]
     return kept
+
+
+def noise_std(spread: float, drift: float, *, ranks: int) -> float:
+    """The std of the noise that each rank adds per step, from the RMS over ranks and elements of what replicas drifted.
+
+    sigma = D_rms sqrt(M/(M-1)) / sqrt(drift), the drift in units of sigma^2 with the learning rates in it.
+    """
+    return spread / float(np.sqrt(drift * consensus_factor(ranks)))
 
 
 def divergence(drift: float | Floats, *, std: float, ranks: int, parameters: int, lr: float = 1.0) -> Floats:

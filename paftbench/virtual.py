@@ -79,7 +79,7 @@ class Virtual:
                 block.owner.grad = block.grad_Ln if used else None
         for row in range(len(self.ranks.local)):
             # Also what no rank used: a DDP bucket carries zeros for it, which strikes meet and nobody reads.
-            pipeline.strike_contribution(row, [(block.start, block.grad_Ln[row]) for block in self.blocks])
+            pipeline.contributing(row, [(block.start, block.grad_Ln[row]) for block in self.blocks])
         with clock.section("aggregate"):
             self._aggregate()
         pipeline.received()

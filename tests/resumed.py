@@ -16,6 +16,12 @@ from paftbench.workloads.contract import DataId
 from paftbench.workloads.resnet import ResNet
 
 STEPS_IN_ALL, EVERY, LAST = 12, 4, 9
+SYNCS = {
+    "resnet": paftbench.Mitigation("paft_sync", period=EVERY, overlap=True, state="all"),
+    "gpt2": paftbench.Mitigation(
+        "paft_dyn", rule="consensus", period=2, period_min=1, period_max=3, overlap=True, state="all"
+    ),
+}
 
 
 class Interrupted(Exception):
@@ -43,7 +49,7 @@ def planned(model: str, world_size: int, *, procs: int | None) -> Planned:
         measure_every=1,
         checkpoint=CheckpointConfig(every=EVERY),
         faults=faults,
-        mitigations=(paftbench.Mitigation("paft_sync", period=EVERY, overlap=True, state="all"),),
+        mitigations=(SYNCS[model],),
     )
     return Planned(
         id="0" * 16, name="resumed", experiment="test", grid="test", labels={}, golden_id=None, judge="worst_rank",

@@ -98,7 +98,7 @@ def assert_continues_bitwise(whole: dict[str, Any], continued: dict[str, Any]) -
     assert continued["result"] == whole["result"]
     assert continued["steps"] == whole["steps"]
     assert continued["injections"] == whole["injections"]
-    assert whole["result"]["mitigation"]["syncs"] == 3 and whole["result"]["strikes"]["landed"] > 1000
+    assert whole["result"]["mitigation"]["syncs"] >= 3 and whole["result"]["strikes"]["landed"] > 1000
     assert whole["result"]["gradient_bytes"] > 0
 
 

@@ -17,15 +17,21 @@ base:
   steps: 30
   exact: true
   eval_every: 30
-  mitigations: [{name: paft_sync, period: 7, state: all}]
   faults:
     - {name: noise, model: gaussian_noise, degree: 1e-3}
     - {name: flips, model: bit_flip, degree: 1e-3, bits: mantissa, site: contribution}
 grids:
-  - {name: two, set: {world_size: 2}, axes: {placement: [virtual, torchrun]}}
-  - {name: three, set: {world_size: 3}, axes: {placement: [virtual, torchrun]}}
-  - {name: four, set: {world_size: 4}, axes: {placement: [virtual, torchrun]}}
-  - {name: hybrid, set: {world_size: 4, placement: torchrun, procs: 2}}
+  - name: two
+    set: {world_size: 2, mitigations: [{name: paft_sync, period: 7, state: all}]}
+    axes: {placement: [virtual, torchrun]}
+  - name: three
+    set: {world_size: 3, mitigations: [{name: paft_dyn, rule: consensus, period: 3, overlap: true, budget: 0.3}]}
+    axes: {placement: [virtual, torchrun]}
+  - name: four
+    set: {world_size: 4, mitigations: [{name: paft_dyn, rule: code, period: 3}]}
+    axes: {placement: [virtual, torchrun]}
+  - name: hybrid
+    set: {world_size: 4, placement: torchrun, procs: 2, mitigations: [{name: paft_dyn, rule: code, period: 3}]}
 seeds: 1
 golden: false
 """
@@ -45,11 +51,13 @@ def test_torchrun_gives_the_bits_and_strikes_of_one_process(
     trials: dict[tuple[str, str], TrialRecord], grid: str
 ) -> None:
     whole, apart = trials["four" if grid == "hybrid" else grid, "virtual"], trials[grid, "torchrun"]
-    assert result(whole)["strikes"]["landed"] > 0 and result(whole)["mitigation"]["syncs"] == 4
+    assert result(whole)["strikes"]["landed"] > 0 and result(whole)["mitigation"]["syncs"] >= 3
     for key in ("params_sha256", "strikes", "metric", "mitigation", "gradient_bytes"):
         assert result(apart)[key] == result(whole)[key], key
+    assert any(row["decision"] for row in whole.steps()) == (grid != "two")
     assert text(apart.path, "injections.jsonl") == text(whole.path, "injections.jsonl")
-    assert [row["loss"] for row in apart.steps()] == [row["loss"] for row in whole.steps()]
+    for key in ("loss", "decision"):
+        assert [row[key] for row in apart.steps()] == [row[key] for row in whole.steps()], key
 
 
 def result(record: TrialRecord) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a mitigation may do. Shapes: L = ranks hosted by this process, n = elements of a block."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +31,12 @@ class Mitigation:
     def memory_bytes(self, layout: Layout) -> int:
         """Extra memory that the mitigation keeps on each rank."""
         return 0
+
+    def on_contribution(self, step: Step, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
+        """Look at what a hosted rank (`row`) is about to contribute: (flat start, [n]) of whole parameters.
+
+        Called once or more per rank and step, in no promised order; no collective may be issued here.
+        """
 
     def aggregate(self, grad_Ln: Tensor, ranks: Ranks) -> Tensor:
         """W gradients to one: [1, n] for all hosted ranks, or a row for each, [L, n]. `grad_Ln` may be overwritten."""

@@ -1,5 +1,6 @@
 """One step, as a mitigation sees it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -9,11 +10,28 @@ from paftbench.ranks import Ranks
 from paftbench.replicas import Replicas
 
 
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Why a mitigation chose its period: what it saw of the gradient and of the replicas' spread, and where.
+
+    `sigma` is the estimated std of the noise that each rank adds per step.
+    """
+
+    rule: str
+    layer: str | None
+    gradient: float
+    spread: float
+    sigma: float | None
+    lr: float
+    period_before: int
+    period: int
+
+
 class Step:
     """What a mitigation may read and change: live blocks with a leading rank axis, [L, n].
 
     `index` counts steps from 0; `state` is what the mitigation's `init` gave. A mitigation that synchronised sets
-    `synced`; one that works in periods sets `period`.
+    `synced`; one that works in periods sets `period`, and one that chose it says why in `decision`.
     """
 
     def __init__(self, index: int, replicas: Replicas, state: dict[str, Any]) -> None:
@@ -22,6 +40,7 @@ class Step:
         self.state = state
         self.synced = False
         self.period: int | None = None
+        self.decision: Decision | None = None
 
     @property
     def ranks(self) -> Ranks:

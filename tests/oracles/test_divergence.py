@@ -54,7 +54,7 @@ def test_a_blocking_sync_makes_a_saw_tooth_from_zero_to_the_period() -> None:
             assert before is not None and after == 0.0 and growth(before) == pytest.approx(5, rel=0.02)
         else:
             assert before is None
-    assert run.virtual.pipeline.syncs == 4 and run.virtual.pipeline.periods == [5]
+    assert run.virtual.pipeline.syncs == 4 and run.virtual.pipeline.periods == [5] * 4
 
 
 def test_an_overlapped_sync_runs_from_one_to_the_period() -> None:

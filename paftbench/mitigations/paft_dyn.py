@@ -1,0 +1,180 @@
+"""PAFT-Dyn: averaging whose period follows the drift that each synchronisation shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, isfinite, nan, sqrt
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from paftbench import theory
+from paftbench.layout import Layout
+from paftbench.mitigations.averaging import Averaging
+from paftbench.mitigations.drift_profile import DriftProfile, norms_of, profile
+from paftbench.mitigations.step import Decision, Step
+from paftbench.ranks import Ranks
+from paftbench.response import Response
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaftDyn(Averaging):
+    """Average the replicas, and choose from how far they had drifted after how many steps they are averaged next.
+
+    Source: "Capturing and Mitigating Gradient Aggregation Errors for Fault-Tolerant Distributed Training" (ICLR 2025
+    submission 10612), Algorithm 2. `rule`, each clamped to [`period_min`, `period_max`] and the same on all ranks:
+
+    `paper`: floor(||g|| / ||mean - own||), the smallest of all ranks.
+    `code`, that of the paper's research code: at rank 0's weight tensor with the largest RMS distance D to the mean,
+    floor(RMS(g) / (D / period)).
+    `consensus`, paftbench's own: the noise's std is estimated from the drift of all ranks since the last
+    synchronisation, and the period is the longest after which they are expected to have drifted (RMS) by no more than
+    `budget` times the RMS of the gradient without that noise. It grows as the learning rate falls.
+
+    `gradient` says which g the first two take: `local`, a rank's own before aggregation (Algorithm 2, and the code at
+    the time of the paper), or `received` (the code since 2025), whose own noise keeps the period from falling.
+
+    The next synchronisation is `period` steps after the step in which the means were loaded. With `modulo` it is, as in
+    the research code, the next step that the period divides.
+    """
+
+    name = "paft_dyn"
+    rule: Literal["paper", "code", "consensus"] = "code"
+    period: int = 10
+    period_min: int = 2
+    period_max: int = 10
+    gradient: Literal["local", "received"] = "local"
+    budget: float = 1.5
+    modulo: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.period_min <= self.period_max:
+            raise ValueError(
+                "period_min and period_max (bounds of the chosen period, in steps) must be 1 <= period_min <= "
+                f"period_max, got {self.period_min} and {self.period_max}"
+            )
+        if self.period < 1:
+            raise ValueError(f"period (steps to the first synchronisation) must be >= 1, got {self.period}")
+        if not (isfinite(self.budget) and self.budget > 0):
+            raise ValueError(f"budget (drift, in RMS gradients) must be a finite number > 0, got {self.budget!r}")
+
+    def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
+        first = {"period": self.period, "next": self.period - 1}
+        return {**super().init(layout, ranks), **first, "drift": [0.0, 0.0, 0.0, 0.0], "updates": 0, "local": {}}
+
+    def on_contribution(self, step: Step, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
+        wanted = step.state["pending"] is not None if self.overlap else self.due(step)
+        if not wanted or self.gradient != "local" or self.rule == "consensus":
+            return
+        for name, (norm,) in norms_of(step.layout, [(start, grad_n[None]) for start, grad_n in pieces]).items():
+            step.state["local"].setdefault(name, [0.0] * len(step.ranks.local))[row] = norm
+
+    def on_step(self, step: Step) -> None:
+        state = step.state
+        state["updates"] += 1
+        response = self._response(step, state["updates"])
+        if response is not None:
+            state["drift"] = _flat(_after(response, _square(state["drift"])))
+        step.period = state["period"]
+        super().on_step(step)
+
+    def due(self, step: Step) -> bool:
+        if self.modulo:
+            return (step.index + 1) % int(step.state["period"]) == 0
+        return step.index == step.state["next"]
+
+    def arrived(self, step: Step, means: Sequence[Tensor]) -> None:
+        """Choose the next period from what the synchronisation shows, and log why."""
+        state = step.state
+        seen = profile(step, means, updates=state["updates"], local=state["local"] or None)
+        state["local"] = {}
+        response = self._response(step, state["updates"])
+        variance = state["drift"][0]
+        sigma = nan
+        if response is not None and variance > 0:
+            sigma = theory.noise_std(seen.rms(seen.scaled), variance, ranks=step.ranks.world_size)
+        chosen, used = self._chosen(step, seen, response, sigma)
+        step.decision = Decision(
+            rule=self.rule, sigma=sigma if isfinite(sigma) else None, lr=step.lr,
+            period_before=state["period"], period=chosen, **used,
+        )  # fmt: skip
+        state["period"] = step.period = chosen
+        state["next"] = step.index + chosen
+
+    def _load(self, step: Step, means: list[Tensor]) -> None:
+        super()._load(step, means)
+        step.period = step.state["period"]
+        step.state["drift"] = _flat(theory.synchronised(_square(step.state["drift"]), self.state))
+
+    def _chosen(
+        self, step: Step, seen: DriftProfile, response: Response | None, sigma: float
+    ) -> tuple[int, dict[str, Any]]:
+        """The period, and the numbers it came from."""
+        if self.rule == "code":
+            layer, before = seen.layer, step.state["period"]
+            period = code_period(layer.gradient, layer.spread, before, self.period_min, self.period_max)
+            return period, {"layer": layer.name, "gradient": layer.gradient, "spread": layer.spread}
+        if self.rule == "paper":
+            pairs = zip(seen.gradients, seen.spreads, strict=True)
+            found = [(_clamped(_ratio(g, d), self.period_min, self.period_max), g, d) for g, d in pairs]
+            period, gradient, spread = min(found)
+            return period, {"layer": None, "gradient": gradient, "spread": spread}
+        if response is None:
+            raise ValueError("rule consensus: how the optimizer turns noise into drift is not known")
+        gradient = sqrt(max(0.0, seen.rms(seen.received) ** 2 - sigma**2)) if isfinite(sigma) else 0.0
+        used = {"layer": None, "gradient": gradient, "spread": seen.rms(seen.scaled)}
+        return self._longest(step, response, sigma, gradient), used
+
+    def _longest(self, step: Step, response: Response, sigma: float, gradient: float) -> int:
+        """The longest period whose expected drift is within the budget, at today's learning rate."""
+        if not isfinite(sigma):
+            # No drift at all, or the replicas are lost: nothing to gain by averaging, or everything.
+            return self.period_max if step.state["drift"][0] == 0 else self.period_min
+        moments = theory.synchronised(_square(step.state["drift"]), self.state)
+        factor = theory.consensus_factor(step.ranks.world_size)
+        longest = self.period_min
+        if self.overlap and not self.modulo:
+            # The update of the loading step comes before the period's first.
+            moments = _after(response, moments)
+        for period in range(1, self.period_max + 1):
+            moments = _after(response, moments)
+            if sigma * sqrt(moments[0, 0] * factor) > self.budget * gradient:
+                break
+            longest = max(longest, period)
+        return longest
+
+    def _response(self, step: Step, updates: int) -> Response | None:
+        try:
+            return Response.of(step.replicas.optimizer, updates)
+        except ValueError:
+            return None
+
+
+def code_period(gradient: float, spread: float, before: int, lowest: int, highest: int) -> int:
+    """Rule `code`: floor(gradient / (spread / before)), clamped; all of one layer, RMS."""
+    return _clamped(_ratio(gradient, spread / before), lowest, highest)
+
+
+def _ratio(gradient: float, spread: float) -> float:
+    return gradient / spread if spread else float("inf")
+
+
+def _clamped(period: float, lowest: int, highest: int) -> int:
+    """Within the bounds; the shortest where replicas or gradients are not finite."""
+    if period != period:
+        return lowest
+    return max(lowest, floor(min(period, float(highest))))
+
+
+def _after(response: Response, moments: theory.Floats) -> theory.Floats:
+    return theory.updated(
+        moments, response.rate, momentum=response.momentum, weight_decay=response.weight_decay, gain=response.gain
+    )
+
+
+def _square(values: Sequence[float]) -> theory.Floats:
+    return np.array(values, dtype=np.float64).reshape(2, 2)
+
+
+def _flat(moments: theory.Floats) -> list[float]:
+    return [float(value) for value in moments.ravel()]

@@ -1,0 +1,74 @@
+"""The noise that PAFT-Dyn reads off the drift of the replicas, against the noise that was injected."""
+
+import numpy as np
+import pytest
+from quadratic_runs import STD, quadratic, step
+
+from paftbench import specs, theory
+from paftbench.virtual import Virtual
+
+DIM = 20_000
+
+
+def estimates(
+    period: int, *, syncs: int, optimizer: str = "sgd", momentum: float = 0.9, **fields: object
+) -> list[float]:
+    """sigma-hat at each synchronisation of a run with noise of std `STD`."""
+    noise = specs.fault("gaussian_noise", degree=STD, unit="std", site="result")
+    fixed = specs.mitigation("paft_dyn", period=period, period_min=period, period_max=period, **fields)
+    virtual = quadratic(
+        dim=DIM, curvature=1.0, optimizer=optimizer, momentum=momentum, faults=[noise], mitigations=[fixed]
+    )
+    found: list[float] = []
+    while len(found) < syncs:
+        step(virtual)
+        found += sigma_of(virtual)
+    return found
+
+
+def sigma_of(virtual: Virtual) -> list[float]:
+    decision = virtual.pipeline.measured.decision
+    return [] if decision is None else [decision["sigma"]]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("state", ["params", "all", "reset"])
+@pytest.mark.parametrize("period", [2, 5, 10])
+def test_sigma_is_within_5_percent_at_every_synchronisation(period: int, state: str, overlap: bool) -> None:
+    found = estimates(period, syncs=6, state=state, overlap=overlap)
+    assert found == pytest.approx([STD] * 6, rel=0.05)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.99])
+def test_sigma_is_right_whatever_the_momentum(momentum: float) -> None:
+    assert estimates(5, syncs=5, momentum=momentum) == pytest.approx([STD] * 5, rel=0.05)
+
+
+@pytest.mark.parametrize(("period", "factor"), [(2, 2.09), (5, 1.66), (10, 1.38)])
+def test_without_the_carried_momentum_sigma_would_be_too_large_by_the_known_factor(period: int, factor: float) -> None:
+    """What the design says of estimates that forget that `state: params` leaves momentum apart."""
+    found = estimates(period, syncs=30, state="params")[-1]
+    naive = np.sqrt(sum(((1 - 0.9**k) / 0.1) ** 2 for k in range(1, period + 1)))
+    drift = np.sqrt(theory.params_peak(period, 0.9))
+    assert found * drift / naive == pytest.approx(STD * factor, rel=0.03)
+
+
+@pytest.mark.parametrize("state", ["params", "all"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_sigma_under_adam_is_right_once_its_second_moment_holds_still(optimizer: str, state: str) -> None:
+    """At first v is the mean of few squares that hold the same noise as what it scales: the estimate starts low."""
+    found = estimates(10, syncs=10, optimizer=optimizer, state=state)
+    assert found[0] < 0.5 * STD
+    assert found[6:] == pytest.approx([STD] * 4, rel=0.05)
+
+
+def test_sigma_follows_a_learning_rate_that_changes_between_synchronisations() -> None:
+    noise = specs.fault("gaussian_noise", degree=STD, unit="std", site="result")
+    dyn = specs.mitigation("paft_dyn", period=5, period_min=5, period_max=5)
+    virtual = quadratic(dim=DIM, momentum=0.9, faults=[noise], mitigations=[dyn])
+    found: list[float] = []
+    for index in range(40):
+        virtual.optimizer.param_groups[0]["lr"] = 0.1 / (1 + index)
+        step(virtual)
+        found += sigma_of(virtual)
+    assert found == pytest.approx([STD] * 8, rel=0.05)
