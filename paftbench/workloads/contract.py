@@ -27,6 +27,14 @@ class Shard(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a model takes, for estimates: multiply-adds of one item's forward, and items of one evaluation."""
+
+    multiply_adds: float
+    evaluated: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload(ABC):
     """A model, its data and its quality metric; subclasses' fields are what a trial may set."""
 
@@ -53,6 +61,14 @@ class Workload(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A fresh fp32 model on the CPU, initialised from torch's global generator, which the caller has seeded."""
+
+    def skeleton(self) -> nn.Module:
+        """A model of the same parameters, for their names and shapes; without the data where those do not set them."""
+        return self.model()
+
+    def cost(self) -> Cost | None:
+        """What estimates of time rest on, without the data; `None` where it is not known."""
+        return None
 
     @abstractmethod
     def shard(self, rank: int, world_size: int, batch: int, seed: int) -> Shard:

@@ -21,13 +21,18 @@ Stamps = tuple[tuple[Path, int, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """What is known of a data set; `files` lie below the data directory, and an embedded set has none."""
+    """What is known of a data set; `files` lie below the data directory, and an embedded set has none.
+
+    `train_items` and `test_items` are images; 0 where the data decide.
+    """
 
     kind: Literal["images", "text", "tokens"]
     source: str
     licence: str
     size: str
     files: tuple[str, ...] = ()
+    train_items: int = 0
+    test_items: int = 0
 
 
 _FASHION = tuple(
@@ -38,20 +43,23 @@ _CIFAR10 = tuple(f"cifar-10-batches-py/{part}" for part in (*(f"data_batch_{i}" 
 
 KNOWN: dict[str, DataSet] = {
     "digits": DataSet(
-        kind="images", source="scikit-learn's bundled digits", licence="BSD-3-Clause", size="1,797 grey 8x8 images"
+        kind="images", source="scikit-learn's bundled digits", licence="BSD-3-Clause", size="1,797 grey 8x8 images",
+        train_items=1437, test_items=360,
     ),
     "fashion_mnist": DataSet(
         kind="images", source="https://github.com/zalandoresearch/fashion-mnist", licence="MIT",
-        size="70,000 grey 28x28 images, 55 MB", files=_FASHION,
+        size="70,000 grey 28x28 images, 55 MB", files=_FASHION, train_items=60_000, test_items=10_000,
     ),
     "cifar10": DataSet(
         kind="images", source="https://www.cs.toronto.edu/~kriz/cifar.html",
         licence="none stated; cite Krizhevsky 2009", size="60,000 colour 32x32 images, 180 MB", files=_CIFAR10,
+        train_items=50_000, test_items=10_000,
     ),
     "cifar100": DataSet(
         kind="images", source="https://www.cs.toronto.edu/~kriz/cifar.html",
         licence="none stated; cite Krizhevsky 2009", size="60,000 colour 32x32 images, 180 MB",
         files=("cifar-100-python/train", "cifar-100-python/test"),
+        train_items=50_000, test_items=10_000,
     ),
     "pydoc": DataSet(
         kind="text", source="pydoc_data.topics of the running Python", licence="PSF-2.0", size="about 0.7 MB"

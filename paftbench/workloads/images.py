@@ -12,12 +12,12 @@ from torch import Tensor
 
 from paftbench.draws import generator_of
 from paftbench.workloads.contract import Batch
-from paftbench.workloads.data import Stamps, data_directory, digits_csv, stamps_of
+from paftbench.workloads.data import KNOWN, Stamps, data_directory, digits_csv, stamps_of
 from paftbench.workloads.streams import Stream
 
 CHANNELS = {"digits": 1, "fashion_mnist": 1, "cifar10": 3, "cifar100": 3}
+SIDES = {"digits": 8, "fashion_mnist": 28, "cifar10": 32, "cifar100": 32}
 CLASSES = {"digits": 10, "fashion_mnist": 10, "cifar10": 10, "cifar100": 100}
-DIGITS_TRAIN = 1437
 HELD_OUT = 2000
 
 
@@ -77,7 +77,8 @@ def _digits() -> _Arrays:
     # The file is ordered by writer: a fixed shuffle puts every writer on both sides of the split.
     table = table[generator_of("digits", "split").permutation(len(table))]
     images_NCHW, labels_N = table[:, :64].reshape(-1, 1, 8, 8), table[:, 64].astype(np.int64)
-    return images_NCHW[:DIGITS_TRAIN], labels_N[:DIGITS_TRAIN], images_NCHW[DIGITS_TRAIN:], labels_N[DIGITS_TRAIN:]
+    train = KNOWN["digits"].train_items
+    return images_NCHW[:train], labels_N[:train], images_NCHW[train:], labels_N[train:]
 
 
 def _torchvision(name: str, directory: Path) -> _Arrays:

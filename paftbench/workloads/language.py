@@ -10,18 +10,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paftbench.plugins import did_you_mean
-from paftbench.workloads.contract import Batch, DataId, Shard, Workload
+from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
 from paftbench.workloads.data import KNOWN, data_id, require_kind
 from paftbench.workloads.evaluation import evaluating
 from paftbench.workloads.streams import Stream
-from paftbench.workloads.text import BYTES, Corpus, TextShard, load_corpus
+from paftbench.workloads.text import BYTES, HELD_OUT_TOKENS, Corpus, TextShard, load_corpus
 
 EVALUATION_TOKENS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A transformer's shape; `positions` is the longest context, `vocab` the real model's (0: the data's)."""
+    """A transformer's shape; `positions` is the longest context, `vocab` the real model's (0: the data's).
+
+    `matrices` is how many the feed-forward part has between `width` and `hidden`: 2, or 3 with a gate.
+    """
 
     layers: int
     heads: int
@@ -30,6 +33,7 @@ class Shape:
     positions: int
     context: int
     vocab: int = 0
+    matrices: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,18 @@ class LanguageModel(Workload):
         if own and vocab > own:
             raise ValueError(f"vocab: {self.name} of size {self.size} has {own} token ids, the data has {vocab}")
         return self.network(own or vocab)
+
+    def skeleton(self) -> nn.Module:
+        return self.network(self.shape.vocab) if self.shape.vocab else self.model()
+
+    def cost(self) -> Cost:
+        """Every token meets each weight matrix once and, as attention is computed in full, every other token twice."""
+        shape, tokens = self.shape, self.window
+        layer = 4 * shape.width**2 + shape.matrices * shape.width * shape.hidden + 2 * tokens * shape.width
+        head = (shape.vocab or self.vocab or BYTES) * shape.width
+        return Cost(
+            multiply_adds=tokens * (shape.layers * layer + head), evaluated=max(1, HELD_OUT_TOKENS // self.window)
+        )
 
     def shard(self, rank: int, world_size: int, batch: int, seed: int) -> Shard:
         stream = Stream(items=self.train_items(), rank=rank, world_size=world_size, batch=batch, seed=seed)

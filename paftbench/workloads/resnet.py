@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paftbench.plugins import did_you_mean
-from paftbench.workloads.contract import Batch, DataId, Shard, Workload
-from paftbench.workloads.data import data_id, require_kind
+from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
+from paftbench.workloads.data import KNOWN, data_id, require_kind
 from paftbench.workloads.evaluation import evaluating
-from paftbench.workloads.images import CHANNELS, CLASSES, ImageShard, load_images
+from paftbench.workloads.images import CHANNELS, CLASSES, HELD_OUT, SIDES, ImageShard, load_images
 from paftbench.workloads.streams import Stream
 
 EVALUATION_BATCH = 500
@@ -95,7 +95,7 @@ class ResNet(Workload):
         return data_id(self.data)
 
     def train_items(self) -> int:
-        return len(load_images(self.data).train_NCHW)
+        return KNOWN[self.data].train_items
 
     @property
     def chance(self) -> float:
@@ -104,9 +104,20 @@ class ResNet(Workload):
     def model(self) -> nn.Module:
         return CifarResNet(SHAPES[self.size], CHANNELS[self.data], CLASSES[self.data])
 
+    def cost(self) -> Cost:
+        # Here, not above: the import takes a tenth of a second, which no trial should pay.
+        from torch.utils.flop_counter import FlopCounterMode
+
+        side = SIDES[self.data]
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            self.model()(torch.empty(1, CHANNELS[self.data], side, side))
+        evaluated = min(HELD_OUT, KNOWN[self.data].test_items)
+        return Cost(multiply_adds=counter.get_total_flops() / 2, evaluated=evaluated)
+
     def shard(self, rank: int, world_size: int, batch: int, seed: int) -> Shard:
-        stream = Stream(items=self.train_items(), rank=rank, world_size=world_size, batch=batch, seed=seed)
-        return ImageShard(images=load_images(self.data), stream=stream)
+        images = load_images(self.data)
+        stream = Stream(items=len(images.train_NCHW), rank=rank, world_size=world_size, batch=batch, seed=seed)
+        return ImageShard(images=images, stream=stream)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
