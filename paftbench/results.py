@@ -54,6 +54,7 @@ def summary(
             "name": trial.workload.metric, "direction": trial.workload.direction, "chance": trial.workload.chance,
             "untrained": facts.untrained, **{key: history[key][-1] for key in ("mean_model", "worst_rank", "rank0")},
         },
+        "stopped_at": rows[-1]["step"] + 1 if rows and rows[-1]["step"] + 1 < trial.steps else None,
         "history": history,
         "divergence": _divergence(rows, final),
         "inconsistency": _middle_and_top(rows, "inconsistency"),

@@ -50,6 +50,7 @@ class Planned:
     def spec(self) -> dict[str, Any]:
         """The content of `trial.json`."""
         own = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in ("data", "trial")}
+        own["plugins"] = list(self.plugins)
         return {"schema": SCHEMA, **own, "data": asdict(self.data), "trial": self.trial.spec()}
 
 
@@ -165,6 +166,7 @@ def write_failure(
         "bitwise_identical": None,
         "golden_id": planned["golden_id"],
         "metric": dict.fromkeys(metric),
+        "stopped_at": None,
         "history": {"step": [], "mean_model": [], "worst_rank": [], "rank0": []},
         "divergence": dict.fromkeys(("final", "max", "before_sync")),
         "inconsistency": dict.fromkeys(("median", "max")),

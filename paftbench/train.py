@@ -1,18 +1,22 @@
 """The training loop, the same in every placement."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from paftbench.config import DTYPES, Trial
+from paftbench.metrics import all_finite
 from paftbench.optimizers import lr_at, set_lr
 from paftbench.pipeline import Pipeline
 from paftbench.quality import measure
 from paftbench.records import Recorder
 from paftbench.replicas import Replicas
 from paftbench.virtual import LossOf
+
+LOST_EVERY = 10  # steps from one look at whether anything is left to train to the next
 
 
 class Placement(Protocol):
@@ -30,7 +34,10 @@ class Placement(Protocol):
 
 
 def train(trial: Trial, placement: Placement, recorder: Recorder, *, start: int, save: Callable[[int], None]) -> None:
-    """Run the steps from `start` on; `save` is called with the number of completed steps when a checkpoint is due."""
+    """Run the steps from `start` on; `save` is called with the number of completed steps when a checkpoint is due.
+
+    A trial whose parameters are not finite on any rank ends early: no update makes them finite again.
+    """
     pipeline, clock = placement.pipeline, placement.pipeline.clock
     loss_of = losses_of(trial, placement)
     if start == 0:
@@ -42,15 +49,29 @@ def train(trial: Trial, placement: Placement, recorder: Recorder, *, start: int,
         pipeline.measuring = done % trial.measured_every == 0 or done == trial.steps
         losses = placement.backward(lambda model, rank, step=step: loss_of(model, rank, step))  # type: ignore[misc]
         placement.update()
-        if done == trial.steps:
+        last = done == trial.steps or (done % LOST_EVERY == 0 and lost(trial, placement, losses))
+        if last:
             pipeline.flush()
-        if done % trial.eval_every == 0 or done == trial.steps:
+        if done % trial.eval_every == 0 or last:
             with clock.section("evaluate"):
                 recorder.quality(done, measure(trial.workload, placement.replicas, placement.spare))
         recorder.step(step, losses, lr, pipeline)
-        if trial.checkpoint.every and done % trial.checkpoint.every == 0 and done < trial.steps:
+        if last:
+            break
+        if trial.checkpoint.every and done % trial.checkpoint.every == 0:
             save(done)
     recorder.flush()
+
+
+def lost(trial: Trial, placement: Placement, losses: Sequence[float]) -> bool:
+    """Whether no rank has finite parameters any more, and no mitigation could bring them back; all ranks must ask."""
+    if any(mitigation.restores for mitigation in trial.mitigations):
+        return False
+    replicas = placement.replicas
+    alive = [
+        isfinite(loss) or all_finite([block[row] for block in replicas.parameters]) for row, loss in enumerate(losses)
+    ]
+    return not replicas.ranks.any(alive)
 
 
 def losses_of(trial: Trial, placement: Placement) -> Callable[[nn.Module, int, int], Tensor]:

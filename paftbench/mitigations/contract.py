@@ -16,13 +16,15 @@ class Mitigation:
     """A defence: subclasses' fields are what a trial may set; every method is optional.
 
     `aggregates` says that `aggregate` replaces the mean: at most one mitigation of a trial may. With scope `element`
-    it is called for each bucket, with `whole` once for the whole gradient.
+    it is called for each bucket, with `whole` once for the whole gradient. `restores` says that it can make parameters
+    finite again that are not so on any rank, so that a trial must not end early because of them.
     """
 
     plugin_kind: ClassVar[str] = "mitigations"
     name: ClassVar[str]
     aggregates: ClassVar[bool] = False
     scope: ClassVar[Literal["element", "whole"]] = "element"
+    restores: ClassVar[bool] = False
 
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         """State, found again as `step.state`: tensors, numbers and lists of them; checkpointed with the trial."""
