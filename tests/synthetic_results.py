@@ -60,6 +60,7 @@ def write_trial(
     tolerance: float = 0.02,
     drawn: int = 0,
     step_s: float | None = None,
+    chance: float = 0.1,
     curve: Sequence[tuple[float, float, float]] = (),
     rows: Sequence[dict[str, Any]] = (),
     injections: Sequence[dict[str, Any]] = (),
@@ -94,8 +95,8 @@ def write_trial(
     spread = [row["divergence"] for row in rows if row["divergence"] is not None]
     payload = {
         **own, "outcome": outcome, "reason": None, "bitwise_identical": None,
-        "metric": {"name": metric_name, "direction": "max" if metric_name == "accuracy" else "min", "chance": 0.1,
-                   "untrained": 0.1, "mean_model": metric[0], "worst_rank": metric[1], "rank0": metric[2]},
+        "metric": {"name": metric_name, "direction": "max" if metric_name == "accuracy" else "min", "chance": chance,
+                   "untrained": chance, "mean_model": metric[0], "worst_rank": metric[1], "rank0": metric[2]},
         "history": history,
         "divergence": {"final": spread[-1] if spread else None, "max": max(spread, default=None), "before_sync": None},
         "inconsistency": {"median": None, "max": None}, "nsr": {"median": 0.12 if drawn else None, "max": None},

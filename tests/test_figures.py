@@ -22,6 +22,7 @@ from paftbench.analysis.figures.style import BLACK, BLUE, PURPLE, VERMILLION, lo
 from paftbench.analysis.figures.traces import draw_divergence, trace
 from paftbench.analysis.panels import hardest, panels
 from paftbench.analysis.runs import load
+from paftbench.cli.main import exit_code
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,10 @@ def one_panel(directory: Path, spread: list[Any], before: list[Any] | None = Non
     return axes
 
 
-@pytest.mark.parametrize("name", FIGURES)
+ALWAYS = ("curves", "divergence", "timeline", "overview")
+
+
+@pytest.mark.parametrize("name", [*ALWAYS, "degree"])
 def test_every_figure_is_drawn(sweep: Path, name: str) -> None:
     (path,) = draw(sweep, [name])
     assert path == sweep / "figures" / f"{name}.png"
@@ -133,14 +137,14 @@ def test_figures_stand_without_curves_golden_or_finite_numbers(tmp_path: Path) -
             tmp_path, own, grid="flips", labels={"mitigation": "ddp"}, outcome=outcome, metric=metric,
             curve=[] if outcome == "crashed" else [(0.1, 0.1, 0.1), (nan, nan, nan)],
         )  # fmt: skip
-    for name in FIGURES:
+    for name in ALWAYS:
         assert draw(tmp_path, [name])
 
 
 def test_golden_runs_alone_can_be_drawn(tmp_path: Path) -> None:
     own = spec(RESNET, steps=6, seed=0, faults=[], mitigations=[])
     write_trial(tmp_path, own, grid="golden", labels={"mitigation": "golden"}, curve=[(0.1,) * 3, (0.9,) * 3])
-    for name in FIGURES:
+    for name in ALWAYS:
         assert draw(tmp_path, [name])
 
 
@@ -177,6 +181,27 @@ def test_the_closed_form_is_drawn_where_it_applies_and_nowhere_else(sweep: Path)
     run = next(run for run in loaded.selected if run.grid == "noise" and run.mitigation == "ddp")
     planned = {**run.planned, "trial": {**run.trial, "faults": [{**run.trial["faults"][0], "ranks": [1]}]}}
     assert closed_form(replace(run, record=replace(run.record, planned=planned))) is None
+
+
+def test_all_draws_what_applies_and_says_why_the_others_do_not(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["plot", str(sweep), "--figure", "all", "--format", "svg"]) == 0
+    out, err = capsys.readouterr()
+    assert [Path(line).stem for line in out.splitlines()] == [n for n in FIGURES if n not in ("periods", "overhead")]
+    assert err.splitlines() == [
+        "not drawn: periods: no finished trial has a mitigation that chose its periods",
+        "not drawn: overhead: no mitigation was timed beside plain DDP:"
+        " that takes placement torchrun, a process per rank, exact: false",
+    ]
+
+
+def test_a_figure_with_nothing_to_draw_is_one_line_and_leaves_no_file(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(sweep.rglob("*"))
+    assert exit_code(["plot", str(sweep), "--figure", "periods"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and "no finished trial has a mitigation" in err
+    assert sorted(sweep.rglob("*")) == before
 
 
 def test_the_command_prints_the_paths(sweep: Path) -> None:

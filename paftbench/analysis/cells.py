@@ -8,6 +8,7 @@ from functools import cached_property
 from math import isfinite, nan
 from typing import Any, Final, Literal
 
+from paftbench.analysis.cost import step_seconds
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.plugins import did_you_mean
 
@@ -120,7 +121,7 @@ def _labels(run: Run, by: str | None) -> dict[str, Any]:
 def _place(cell: Cell) -> tuple[Any, ...]:
     """Golden first, then by grid, fault labels as numbers, plain DDP, the mitigations, and the averaging limit."""
     mitigation = str(cell.labels.get("mitigation", ""))
-    turn = {"golden": 0, "ddp": 1, "averaging_limit": 3}.get(mitigation, 2)
+    turn = {"golden": 0, "ddp": 1, "paft_sync": 2, "averaging_limit": 4}.get(mitigation, 3)
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
     stacked = len(cell.runs[0].trial.get("mitigations", ()))
@@ -157,11 +158,14 @@ def spread(runs: Sequence[Run], view: View) -> float:
 
 
 def overhead(sweep: Sweep, run: Run) -> float | None:
-    """Median step time over that of plain DDP in the same sweep; None unless both are torchrun and not exact."""
+    """Step time over that of plain DDP in the same sweep, synchronisations spread over the steps between them.
+
+    None unless both are torchrun, a process per rank, and not exact.
+    """
     ddp = sweep.ddp(run)
     if ddp is None or not (_timed(run) and _timed(ddp)):
         return None
-    own, plain = run.get("time", "step_median_s"), ddp.get("time", "step_median_s")
+    own, plain = step_seconds(run), step_seconds(ddp)
     return own / plain if own is not None and plain else None
 
 

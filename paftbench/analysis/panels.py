@@ -12,6 +12,10 @@ from paftbench.analysis.stats import NO_CLAIM, claim_of
 _NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
 
 
+class NothingToDraw(ValueError):
+    """A figure does not apply to a sweep: why, on one line."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """Finished runs by mitigation label, golden first, plain DDP next, the averaging limit last."""
@@ -49,10 +53,21 @@ class Panel:
     @property
     def fault(self) -> str:
         """The faults in words: `bit flip 0.01 per element, burst, 1 random rank`."""
-        return (
-            " + ".join(_fault_text(fault, self.lead.trial["steps"]) for fault in self.lead.trial.get("faults", ()))
-            or "no faults"
-        )
+        return self._faults(degree=True)
+
+    @property
+    def kind(self) -> str:
+        """The faults without their degrees."""
+        return self._faults(degree=False)
+
+    @property
+    def degree(self) -> str:
+        """The degrees alone: `0.01 per element`."""
+        return " + ".join(_degree_text(fault) for fault in self.lead.trial.get("faults", ()))
+
+    def _faults(self, degree: bool) -> str:
+        trial = self.lead.trial
+        return " + ".join(fault_text(fault, trial["steps"], degree) for fault in trial.get("faults", ())) or "no faults"
 
     @property
     def title(self) -> str:
@@ -89,6 +104,12 @@ def panels(sweep: Sweep) -> list[Panel]:
     return [Panel(sweep=sweep, grid="golden", series={"golden": tuple(runs)}) for runs in golden_runs.values()]
 
 
+def by_model(run: Run) -> tuple[bool, str]:
+    """A key for the order of fault models: noise, which tells most of a sweep, before the others."""
+    model = next((str(fault["model"]) for fault in run.trial.get("faults", ())), "")
+    return model != "gaussian_noise", model
+
+
 def hardest(found: Sequence[Panel]) -> list[Panel]:
     """The last panel, thus the largest degree, of each grid and workload."""
     last = {(panel.workload, panel.grid): panel for panel in found}
@@ -100,10 +121,11 @@ def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
     return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in series.items() if runs}
 
 
-def _fault_text(fault: Mapping[str, Any], steps: int) -> str:
-    degree, unit = f"{fault.get('degree', 0):g}", str(fault.get("unit", ""))
-    words = (degree, unit) if unit.startswith("per_") else (unit, degree)
-    text = " ".join((str(fault["model"]), *words)).replace("_", " ").replace("gaussian", "Gaussian")
+def fault_text(fault: Mapping[str, Any], steps: int, degree: bool = True) -> str:
+    """A fault in words; without its degree for a figure in which the degree rises."""
+    text = str(fault["model"]).replace("_", " ").replace("gaussian", "Gaussian")
+    if degree:
+        text += f" {_degree_text(fault)}"
     schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
     if schedule != "every_step":
         text += f", {_schedule_text(schedule, steps)}"
@@ -114,9 +136,16 @@ def _fault_text(fault: Mapping[str, Any], steps: int) -> str:
     return text
 
 
+def _degree_text(fault: Mapping[str, Any]) -> str:
+    number, unit = f"{fault.get('degree', 0):g}", str(fault.get("unit", "")).replace("_", " ")
+    return f"{number} {unit}" if unit.startswith("per ") else f"{unit} {number}"
+
+
 def _schedule_text(schedule: Mapping[str, Any] | str, steps: int) -> str:
     if isinstance(schedule, str):
         return schedule
+    if schedule["kind"] == "probability":
+        return f"at {100 * schedule['p']:g} % of steps"
     if schedule["kind"] != "burst":
         return str(schedule["kind"])
     first = (schedule.get("offset", 0) - 1) % schedule["every"]

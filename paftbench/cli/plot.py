@@ -6,13 +6,18 @@ from typing import Annotated
 
 import typer
 
+from paftbench.cli.options import message
+
 
 class FigureName(StrEnum):
     """What can be drawn."""
 
     CURVES = "curves"
+    DEGREE = "degree"
     DIVERGENCE = "divergence"
     TIMELINE = "timeline"
+    PERIODS = "periods"
+    OVERHEAD = "overhead"
     OVERVIEW = "overview"
     ALL = "all"
 
@@ -32,8 +37,11 @@ def plot(
     format: Annotated[FileFormat, typer.Option("--format", help="File format.")] = FileFormat.PNG,
 ) -> None:
     """Draw figures under DIR/figures and print their paths."""
-    from paftbench.analysis.figures import FIGURES, draw
+    from paftbench.analysis.figures import draw, draw_all
 
-    names = FIGURES if figure is FigureName.ALL else (figure.value,)
-    for path in draw(directory, names, trial, format.value):
+    if figure is FigureName.ALL:
+        paths = draw_all(directory, trial, format.value, lambda name, reason: message(f"not drawn: {name}: {reason}"))
+    else:
+        paths = draw(directory, (figure.value,), trial, format.value)
+    for path in paths:
         typer.echo(path)

@@ -1,16 +1,21 @@
-"""Figures of a sweep, one file per figure; matplotlib without its global state."""
+"""Figures of a sweep, one file per figure; matplotlib without its global state.
+
+A figure that has nothing to show for a sweep raises `NothingToDraw`, a `ValueError` of one line.
+"""
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
 from paftbench.plugins import did_you_mean
 
-FIGURES = ("curves", "divergence", "timeline", "overview")
+FIGURES = ("curves", "degree", "divergence", "timeline", "periods", "overhead", "overview")
 Format = Literal["png", "pdf", "svg"]
 _METADATA = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
@@ -18,30 +23,58 @@ _METADATA = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 def draw(directory: Path, figures: Sequence[str], trial: str | None = None, format: Format = "png") -> list[Path]:
     """Draw `figures` of a sweep or trial directory into DIR/figures; returns their paths.
 
-    `trial` narrows to one trial, by the start of its id or by its name. `ValueError` where nothing has finished and for
-    an unknown figure, `LookupError` for an unknown trial.
+    `trial` narrows to one trial, by the start of its id or by its name. `ValueError` where nothing has finished, for an
+    unknown figure and for one with nothing to show, `LookupError` for an unknown trial.
     """
+    for name in figures:
+        if name not in FIGURES:
+            raise ValueError(f"no figure {name!r}{did_you_mean(name, FIGURES)}")
+    sweep = _loaded(directory, trial)
+    return [_draw(sweep, name, trial is not None, format) for name in figures]
+
+
+def draw_all(
+    directory: Path,
+    trial: str | None = None,
+    format: Format = "png",
+    skipped: Callable[[str, str], None] = lambda name, reason: None,
+) -> list[Path]:
+    """Every figure that applies; `skipped` hears of the others, and why. `ValueError` as `draw` where none applies."""
+    sweep = _loaded(directory, trial)
+    paths = []
+    for name in FIGURES:
+        try:
+            paths.append(_draw(sweep, name, trial is not None, format))
+        except NothingToDraw as reason:
+            skipped(name, str(reason))
+    if not paths:
+        raise NothingToDraw(f"no figure applies to {directory}")
+    return paths
+
+
+def _loaded(directory: Path, trial: str | None) -> Sweep:
+    sweep = load(directory)
+    return sweep if trial is None else narrowed(sweep, trial)
+
+
+def _draw(sweep: Sweep, name: str, one_trial: bool, format: Format) -> Path:
     import matplotlib
 
     from paftbench.analysis.figures.style import RC
 
-    for name in figures:
-        if name not in FIGURES:
-            raise ValueError(f"no figure {name!r}{did_you_mean(name, FIGURES)}")
-    sweep = load(directory)
-    if trial is not None:
-        sweep = narrowed(sweep, trial)
-    paths = []
-    for name in figures:
-        path = directory / "figures" / f"{name}{'' if trial is None else '-' + sweep.selected[0].id}.{format}"
-        path.parent.mkdir(exist_ok=True)
-        with matplotlib.rc_context(RC):
-            figure = importlib.import_module(f"{__name__}.{name}").figure(sweep)
-            partial = path.with_name(f".{path.name}.{os.getpid()}")
+    folder = sweep.directory / "figures"
+    path = folder / f"{name}{'-' + sweep.selected[0].id if one_trial else ''}.{format}"
+    with matplotlib.rc_context(RC):
+        figure = importlib.import_module(f"{__name__}.{name}").figure(sweep)
+        folder.mkdir(exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
             figure.savefig(partial, format=format, dpi=180, metadata=_METADATA[format])
-        os.replace(partial, path)
-        paths.append(path)
-    return paths
+            os.replace(partial, path)
+        finally:
+            with suppress(FileNotFoundError):
+                partial.unlink()
+    return path
 
 
 def narrowed(sweep: Sweep, trial: str) -> Sweep:

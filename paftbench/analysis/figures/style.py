@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from textwrap import fill
 from typing import Any
 
@@ -60,19 +61,47 @@ def looks(panels: Sequence[Panel]) -> dict[str, Look]:
     The known ones keep theirs in every figure, others get what is left.
     """
     names = list(dict.fromkeys(name for panel in panels for name in panel.series))
-    names.sort(key=lambda name: {"golden": 0, "ddp": 1, "averaging_limit": 3}.get(name, 2))
+    *first, last = _KNOWN
+    turns = {**{name: i for i, name in enumerate(first)}, last: len(first) + 1}
+    names.sort(key=lambda name: turns.get(name, len(first)))
     spare = {name: _SPARE[i % len(_SPARE)] for i, name in enumerate(name for name in names if name not in _KNOWN)}
     return {
-        name: _KNOWN[name]
-        if name in _KNOWN
-        else Look(label=name.replace("_", " "), color=spare[name][0], marker=spare[name][1])
+        name: _KNOWN[name] if name in _KNOWN else Look(label=_spoken(name), color=spare[name][0], marker=spare[name][1])
         for name in names
     }
+
+
+def _spoken(name: str) -> str:
+    words = {"paft_sync": "PAFT-Sync", "paft_dyn": "PAFT-Dyn", "ddp": "DDP"}
+    for word, spoken in words.items():
+        name = name.replace(word, spoken)
+    return name.replace("_", " ")
 
 
 def handles(look: dict[str, Look]) -> list[Line2D]:
     """Legend handles in the order of the looks."""
     return [Line2D([], [], label=own.label, linewidth=1.8, **own.of_line()) for own in look.values()]
+
+
+def legend_on_top(fig: Figure, handles: Sequence[Any]) -> None:
+    """A legend above all panels, in as many columns as fit; the figure grows by its height."""
+    width, height = fig.get_size_inches()
+    # Inches of a label's letter at the legend's font size, and of what stands beside it.
+    widths = [0.066 * len(handle.get_label()) + 0.62 for handle in handles]
+    columns = len(widths)
+    while columns > 1 and sum(max(column) for column in _dealt(widths, columns)) > width:
+        columns -= 1
+    lines = ceil(len(widths) / columns)
+    fig.set_size_inches(width, height + 0.12 + 0.19 * lines)
+    fig.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.6, columnspacing=1.4)
+
+
+def _dealt(widths: Sequence[float], columns: int) -> list[Sequence[float]]:
+    """Entries by column, filled as a legend fills them: the first columns have one more."""
+    lines, longer = divmod(len(widths), columns)
+    sizes = [lines + 1] * longer + [lines] * (columns - longer)
+    starts = [sum(sizes[:i]) for i in range(columns)]
+    return [widths[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
 def title_of(panel: Panel) -> str:

@@ -4,26 +4,48 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from paftbench.analysis.figures.periods import deciding, draw_estimates, draw_periods, estimates
 from paftbench.analysis.figures.style import GREY, INK, Look, canvas, looks
 from paftbench.analysis.figures.traces import draw_marks, trace
-from paftbench.analysis.panels import Panel, panels
+from paftbench.analysis.panels import Panel, hardest, panels
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import compact
 
+MANY = 6  # panels
+LINE = 135  # letters above a panel, bold ones counting more
+
 
 def figure(sweep: Sweep) -> Figure:
-    """A row of ticks per rank for strikes, and one per mitigation for its synchronisations."""
+    """A row of ticks per rank for strikes, and one per mitigation for its synchronisations.
+
+    Where a mitigation chose its periods, they stand below, and the noise it estimated. Of many degrees only the
+    largest of each grid is shown.
+    """
     shown = panels(sweep)
+    shown = shown if len(shown) <= MANY else hardest(shown)
     look = looks(shown)
     syncing = [_syncing(panel) for panel in shown]
-    heights = [
-        0.6 + 0.15 * (panel.lead.trial["world_size"] + len(names)) for panel, names in zip(shown, syncing, strict=True)
-    ]
+    chosen = [{name: runs[:1] for name, runs in deciding(panel).items()} for panel in shown]
+    heights = []
+    for panel, names, runs in zip(shown, syncing, chosen, strict=True):
+        ticks = 0.6 + 0.15 * (panel.lead.trial["world_size"] + len(names))
+        heights += [ticks, *([0.9] if runs else []), *([0.8] if estimates(runs) else [])]
     fig = canvas(9.0, 0.3 + sum(heights))
-    rows = fig.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
-    for axes, panel, names in zip(rows[:, 0], shown, syncing, strict=True):
+    every = iter(fig.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
+    for panel, names, runs in zip(shown, syncing, chosen, strict=True):
+        axes = next(every)
         _draw(axes, panel, names, look)
-    rows[-1, 0].set_xlabel("completed steps")
+        for wanted, draw, label in (
+            (bool(runs), draw_periods, "chosen H"), (estimates(runs), draw_estimates, r"estimated $\sigma$"),
+        ):  # fmt: skip
+            if wanted:
+                axes.tick_params(labelbottom=False)
+                below = next(every)
+                below.sharex(axes)
+                axes = below
+                draw(axes, runs, look)
+                axes.set_ylabel(label)
+    axes.set_xlabel("completed steps")
     return fig
 
 
@@ -62,8 +84,9 @@ def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, Look]) -> 
     axes.set_xlim(0, run.trial["steps"] + 1)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    axes.set_title(panel.title, loc="left", fontweight="bold", pad=4)
     note = f"seed {run.seed}: {compact(run.get('strikes', 'drawn'))} strikes"
     if unknown:
         note += "; light: rank not logged"
     axes.set_title(note, loc="right", fontsize=7.5, color=GREY, pad=4)
+    above = "\n" if 1.3 * len(panel.title) + len(note) > LINE else ""
+    axes.set_title(panel.title + above, loc="left", fontweight="bold", pad=4)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, isfinite, log10
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,12 +21,16 @@ DECADES = 60  # flipped exponents reach 1e38 in fp32, and fp64 would leave a saw
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """steps.jsonl of one run; `spread` at `at` falls vertically where a synchronisation does."""
+    """steps.jsonl of one run; `spread` at `at` falls vertically where a synchronisation does.
+
+    `decisions`: completed steps and what a mitigation chose after them.
+    """
 
     at: Floats
     spread: Floats
     struck: Floats
     synced: Floats
+    decisions: tuple[tuple[int, dict[str, Any]], ...]
 
 
 @lru_cache(maxsize=512)
@@ -44,6 +49,7 @@ def trace(run: Run) -> Trace:
         spread=np.array(spread, dtype=float),
         struck=np.array([row["step"] + 1 for row in rows if row.get("strikes")], dtype=float),
         synced=np.array([row["step"] + 1 for row in rows if row.get("synced")], dtype=float),
+        decisions=tuple((row["step"] + 1, row["decision"]) for row in rows if row.get("decision")),
     )
 
 
