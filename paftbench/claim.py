@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from paftbench.process import has_ended, machine
+
 HEARTBEAT_S = 5.0
 STALE_S = 30.0
 
@@ -45,14 +47,14 @@ def try_claim(directory: Path) -> Claim | None:
     """The claim of a trial directory, or `None` while another process holds it."""
     path = claim_path(directory)
     token = uuid.uuid4().hex
-    content = json.dumps({"token": token, "pid": os.getpid(), "machine": _machine()})
+    content = json.dumps({"token": token, "pid": os.getpid(), "machine": machine()})
     if _create(path, content):
         return Claim(path, token)
     if not _abandoned(path):
         return None
     takeover = path.with_suffix(".takeover")
     if not _create(takeover, content):
-        if _age(takeover) > STALE_S:
+        if _abandoned(takeover):
             takeover.unlink(missing_ok=True)
         return None
     try:
@@ -84,8 +86,14 @@ def is_claimed(directory: Path) -> bool:
 
 
 def claim_path(directory: Path) -> Path:
-    """The claim stands beside the directory, because `--force` swaps the directory itself."""
+    """The claim stands beside the directory, which need not exist yet."""
     return directory.parent / f".{directory.name}.claim"
+
+
+def claimed_names(root: Path) -> set[str]:
+    """The trials in `root` that are claimed, or were by processes that have been killed."""
+    found = [path for pattern in (".*.claim", ".*.takeover") for path in root.glob(pattern)]
+    return {path.stem.removeprefix(".") for path in found}
 
 
 def _create(path: Path, content: str) -> bool:
@@ -119,25 +127,12 @@ def _age(path: Path) -> float:
 
 
 def _abandoned(path: Path) -> bool:
-    if _age(path) > STALE_S:
+    """No heartbeat for long, a holder that has ended, or one that was killed before it could write its name."""
+    age = _age(path)
+    if age > STALE_S:
         return True
     content = _read(path)
     pid = content.get("pid")
-    if not isinstance(pid, int) or content.get("machine") != _machine():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-def _machine() -> str:
-    """Tells whether a process id means anything here: this boot and this space of process ids, no host name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return uuid.uuid4().hex
+    if not isinstance(pid, int):
+        return age > HEARTBEAT_S
+    return content.get("machine") == machine() and has_ended(pid)

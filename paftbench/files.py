@@ -3,41 +3,71 @@
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", and read back as floats.
 """
 
+import hashlib
 import json
 import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
+from paftbench.process import has_ended, machine
+
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _HAS_WORD = re.compile(rb'"(?:nan|-?inf)"')  # most records have none, and need no second walk
+_TEMPORARY = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.\d+\.tmp")
 
 
-def write_json(path: Path, payload: Mapping[str, Any]) -> None:
+def write_json(path: Path, payload: Mapping[str, Any], *, durable: bool = True) -> None:
     """Replace `path` atomically: readers see the old content or the whole new one."""
-    write_text(path, json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write, sync and rename; on any failure the old file stays and the temporary one goes."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with replacing(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A name to write under: when the block ends the file is synced and takes the place of `path`, or it goes.
+
+    Not `durable`: without syncing, which is most of the time; after a power failure the file may be blank.
+    """
+    temporary = path.with_name(f".{path.name}.{_here()}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
+    if durable:
+        sync(path.parent)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make renames inside a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def drop_temporaries(directory: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote in a directory."""
+    for path in directory.glob(".*.tmp"):
+        named = _TEMPORARY.fullmatch(path.name)
+        if named and named["machine"] == _here() and has_ended(int(named["pid"])):
+            path.unlink(missing_ok=True)
+
+
+@cache
+def _here() -> str:
+    """This machine in a file's name; no host name."""
+    return hashlib.sha256(machine().encode()).hexdigest()[:8]
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable, or renames inside a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

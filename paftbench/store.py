@@ -4,7 +4,7 @@ A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `l
 written last: it exists if and only if the trial is done.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,8 @@ __all__ = [
 SCHEMA = 1
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
+
+_NEEDED_PLAN = ("id", "name", "grid", "labels", "golden_id", "judge", "tolerance", "plugins", "sources", "trial")
 
 Label = str | int | float | bool | None
 Judge = Literal["mean_model", "worst_rank", "rank0"]
@@ -128,18 +130,21 @@ def read_record(directory: Path) -> TrialRecord:
     result = directory / RESULT
     return TrialRecord(
         path=directory,
-        planned=_checked(directory / TRIAL),
-        result=_checked(result) if result.is_file() else None,
+        planned=_checked(directory / TRIAL, _NEEDED_PLAN),
+        result=_checked(result, ("outcome",)) if result.is_file() else None,
     )
 
 
-def _checked(path: Path) -> dict[str, Any]:
+def _checked(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
     try:
         values = read_json(path)
     except FileNotFoundError:
         raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
     if values.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
+    missing = [key for key in needed if key not in values]
+    if missing:
+        raise ValueError(f"{path} is no record of a trial: it lacks {', '.join(missing)}")
     return values
 
 

@@ -2,17 +2,18 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from paftbench.engines.local import LocalEngine
-from paftbench.files import read_json, sync_directory, write_json
-from paftbench.store import FAILURE, LOG, RESULT, TRIAL, Claim, Planned, read_record, try_claim, write_failure
+from paftbench.files import drop_temporaries, read_json, sync
+from paftbench.interrupt import deferred
+from paftbench.plans import State, adopt, known_record, rerun_directory, state_of, tidy, write_plan
+from paftbench.store import FAILURE, LOG, RESULT, TRIAL, Claim, Planned, try_claim, write_failure
 from paftbench.verdict import Watch, strikes_in, verdict_of
 
-State = Literal["done", "stale", "error", "missing"]
 POLL_S = 0.03
 
 
@@ -47,22 +48,7 @@ class _Run:
     directory: Path
     claim: Claim
     watch: Watch
-
-
-def state_of(directory: Path, planned: Planned) -> State:
-    """What is known of a planned trial; stale: a plugin's source has changed since."""
-    if not (directory / RESULT).is_file():
-        return "missing"
-    record = read_record(directory)
-    if record.result is not None and record.result["outcome"] == "error":
-        return "error"
-    return "done" if record.planned["sources"] == planned.sources else "stale"
-
-
-def with_goldens(selected: Sequence[Planned], everything: Iterable[Planned]) -> list[Planned]:
-    """The selected trials, and before them the golden runs they are judged by."""
-    needed = {item.golden_id for item in selected} | {item.id for item in selected}
-    return [item for item in everything if item.id in needed]
+    rerun: bool
 
 
 @dataclass(kw_only=True)
@@ -74,74 +60,88 @@ class Sweep:
     engine: LocalEngine
     policy: Policy = field(default_factory=Policy)
     report: Callable[[Finished], None] = lambda finished: None
-    _prepared: bool = field(default=False, init=False)
+    states: dict[str, State] = field(default_factory=dict, init=False)
+    errors: dict[str, Finished] = field(default_factory=dict, init=False)
 
     def prepare(self) -> int:
-        """Check that the engine can place every trial and write the plans; how many trials are to run."""
+        """Check that the engine can place every trial and write the plans; how many trials are to run.
+
+        `states` is what was found of each trial; `errors` are those that ended in error, brought up to date by `run`.
+        Nothing is written before everything that is there has been read.
+        """
         for item in self.planned:
             if item.trial.nodes > 1:
                 raise ValueError(f"{item.name}: nodes {item.trial.nodes} needs an engine of more than this machine")
+        with deferred():
+            tidy(self.root)
+            self._seen = {item.id: _stamp(self.root / item.id) for item in self.planned}
+            records = {item.id: known_record(self.root / item.id, item) for item in self.planned}
+            for item in self.planned:
+                write_plan(self.root / item.id, item, records[item.id])
+        self.states = {item.id: state_of(records[item.id], item) for item in self.planned}
         for item in self.planned:
-            _recover(self.root / item.id)
-            _write_plan(self.root / item.id, item)
-        self._pending = [item for item in self.planned if self.policy.runs(state_of(self.root / item.id, item))]
-        self._again = {item.id for item in self._pending if (self.root / item.id / RESULT).is_file()}
-        self._prepared = True
+            record = records[item.id]
+            if record is not None and record.result is not None:
+                self._note(self._finished(item, record.result, 0.0))
+        self._pending = {item.id: item for item in self.planned if self.policy.runs(self.states[item.id])}
         return len(self._pending)
 
     def run(self) -> None:
         """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
-        if not self._prepared:
+        if not self.states:
             self.prepare()
         self._running: dict[Path, _Run] = {}
         self._stopping = False
-        try:
-            while not self._stopping and (self._running or self._pending):
-                self._start()
-                self._collect()
-                time.sleep(POLL_S)
-        finally:
-            self.engine.stop(list(self._running))
-            for run in self._running.values():
-                run.claim.release()
+        with deferred() as interrupted:
+            try:
+                while not interrupted() and not self._stopping and (self._running or self._pending):
+                    self._start()
+                    self._collect()
+                    time.sleep(POLL_S)
+            finally:
+                self._stop()
 
     def _start(self) -> None:
-        for item in list(self._pending):
+        if not self.engine.fits(1):
+            return
+        waiting = {*self._pending, *(run.planned.id for run in self._running.values())}
+        for item in list(self._pending.values()):
             if not self.engine.fits(item.trial.processes):
                 return
-            if not self._golden_is_done(item):
+            if item.golden_id in waiting:
                 continue
             claim = try_claim(self.root / item.id)
             if claim is None:
                 continue
-            self._pending.remove(item)
-            if item.id not in self._again and (self.root / item.id / RESULT).is_file():
-                claim.release()
-                self._tell(item, 0.0)
-                continue
             try:
-                self._launch(item, claim)
+                del self._pending[item.id]
+                if _stamp(self.root / item.id) not in (None, self._seen[item.id]):
+                    # Another sweep has run it since this one looked.
+                    claim.release()
+                    waiting.discard(item.id)
+                    self._tell(item, 0.0)
+                else:
+                    self._launch(item, claim)
             except BaseException:
                 claim.release()
                 raise
 
-    def _golden_is_done(self, item: Planned) -> bool:
-        waiting = {other.id for other in self._pending} | {run.planned.id for run in self._running.values()}
-        return item.golden_id is None or item.golden_id not in waiting
-
     def _launch(self, item: Planned, claim: Claim) -> None:
         directory = self.root / item.id
-        if item.id in self._again:
-            # The old result stays where it is until the new one is there.
-            directory = self.root / f".rerun-{item.id}"
+        rerun = self._seen[item.id] is not None
+        if rerun:
+            directory = rerun_directory(directory)
             shutil.rmtree(directory, ignore_errors=True)
-        _write_plan(directory, item)
+        if not (directory / TRIAL).is_file():
+            write_plan(directory, item, None)
+        sync(directory / TRIAL)
+        drop_temporaries(directory)
         (directory / FAILURE).unlink(missing_ok=True)
         golden = self.root / (item.golden_id or "") / RESULT
         result: dict[str, Any] | None = read_json(golden) if item.golden_id and golden.is_file() else None
         watch = Watch(directory, item.trial.timeout_s, result)
         self.engine.start(directory, item.trial.processes, torchrun=item.trial.placement == "torchrun")
-        self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch)
+        self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
 
     def _collect(self) -> None:
         for directory, code in self.engine.ended():
@@ -159,55 +159,47 @@ class Sweep:
                 self._finish(run)
 
     def _fail(self, run: _Run, outcome: str, reason: str, strikes: dict[str, int]) -> None:
+        drop_temporaries(run.directory)
         write_failure(run.directory, outcome, reason, strikes=strikes, total_s=run.watch.elapsed_s)
 
     def _finish(self, run: _Run) -> None:
-        if run.planned.id in self._again:
-            _swap(run.directory, self.root / run.planned.id)
+        if run.rerun:
+            adopt(run.directory, self.root / run.planned.id)
         del self._running[run.directory]
         run.claim.release()
         self._tell(run.planned, run.watch.elapsed_s)
 
+    def _stop(self) -> None:
+        """End what still runs; a re-run that has just finished counts, an unfinished one leaves nothing."""
+        self.engine.stop(list(self._running))
+        for run in self._running.values():
+            if run.rerun and (run.directory / RESULT).is_file():
+                adopt(run.directory, self.root / run.planned.id)
+            elif run.rerun:
+                shutil.rmtree(run.directory, ignore_errors=True)
+            run.claim.release()
+
     def _tell(self, item: Planned, seconds: float) -> None:
-        directory = self.root / item.id
-        result = read_json(directory / RESULT)
-        self._stopping |= result["outcome"] == "error" and self.policy.stop_at_error
-        self.report(
-            Finished(
-                planned=item,
-                outcome=result["outcome"],
-                reason=result.get("reason"),
-                seconds=seconds,
-                log=directory / LOG,
-            )
-        )
+        finished = self._finished(item, read_json(self.root / item.id / RESULT), seconds)
+        self._note(finished)
+        self._stopping |= finished.outcome == "error" and self.policy.stop_at_error
+        self.report(finished)
+
+    def _finished(self, item: Planned, result: Mapping[str, Any], seconds: float) -> Finished:
+        log = self.root / item.id / LOG
+        reason = result.get("reason")
+        return Finished(planned=item, outcome=result["outcome"], reason=reason, seconds=seconds, log=log)
+
+    def _note(self, finished: Finished) -> None:
+        self.errors.pop(finished.planned.id, None)
+        if finished.outcome == "error":
+            self.errors[finished.planned.id] = finished
 
 
-def _swap(new: Path, old: Path) -> None:
-    """Put a finished directory in the place of an older one, which goes last."""
-    aside = old.with_name(f".old-{old.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    old.rename(aside)
-    new.rename(old)
-    sync_directory(old.parent)
-    shutil.rmtree(aside)
-
-
-def _recover(directory: Path) -> None:
-    """Undo a swap that was cut off in the middle."""
-    aside = directory.with_name(f".old-{directory.name}")
-    if aside.is_dir() and not directory.exists():
-        aside.rename(directory)
-
-
-def _write_plan(directory: Path, planned: Planned) -> None:
-    """The plan of a trial; an edited experiment may name a finished one anew, but what it ran with stays."""
-    new = planned.spec()
-    if (directory / TRIAL).is_file():
-        record = read_record(directory)
-        if record.result is not None:
-            new.update(sources=record.planned["sources"], plugins=record.planned["plugins"])
-        if new == record.planned:
-            return
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / TRIAL, new)
+def _stamp(directory: Path) -> tuple[int, int] | None:
+    """Tells one result of a trial from the next; `None` while there is none."""
+    try:
+        stat = (directory / RESULT).stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns

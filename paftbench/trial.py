@@ -1,5 +1,6 @@
 """One trial, as a process runs it: `python -m paftbench.trial DIR`, also as each rank of torchrun."""
 
+import errno
 import logging
 import os
 import sys
@@ -18,7 +19,7 @@ from paftbench.files import read_json, write_json
 from paftbench.injector import InjectionError
 from paftbench.metrics import Clock
 from paftbench.optimizers import optimizer_of
-from paftbench.process import die_with_parent
+from paftbench.process import FULL_DISK, die_with_parent
 from paftbench.ranks import Ranks
 from paftbench.records import Recorder
 from paftbench.results import summary
@@ -31,7 +32,10 @@ log = logging.getLogger(__name__)
 
 
 def run_trial(directory: Path) -> int:
-    """Run the trial planned in a directory to its `result.json`; 0, or 1 with the reason in `failure.json`."""
+    """Run the trial planned in a directory to its `result.json`; 0, or 1 with the reason in `failure.json`.
+
+    `FULL_DISK` where there is no room left for either.
+    """
     placement: Placement | None = None
     try:
         planned = read_planned(directory)
@@ -40,8 +44,7 @@ def run_trial(directory: Path) -> int:
         _run(planned, placement, directory)
     except Exception as error:
         log.exception("the trial failed")
-        _leave_reason(directory, placement, error)
-        return 1
+        return _leave_reason(directory, placement, error)
     if group is not None:
         dist.barrier(group)
         dist.destroy_process_group()
@@ -118,13 +121,20 @@ def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
     return Virtual(model, optimizer_of(trial.optimizer), ranks, rank_seeds=seeds, split=unused, **common)
 
 
-def _leave_reason(directory: Path, placement: Placement | None, error: Exception) -> None:
+def _leave_reason(directory: Path, placement: Placement | None, error: Exception) -> int:
     """Say why the trial ended, and whether strikes may be to blame; the first process to fail is heard."""
     ours = isinstance(error, InjectionError | MemoryError | torch.OutOfMemoryError | OSError)
     landed = 0 if placement is None or ours else placement.pipeline.injector.counts.landed
     reason = "".join(traceback.format_exception_only(error)).strip()
     if not (directory / FAILURE).exists():
-        write_json(directory / FAILURE, {"strikes": landed, "reason": reason, "trace": traceback.format_exc()[-4000:]})
+        try:
+            trace = traceback.format_exc()[-4000:]
+            write_json(directory / FAILURE, {"strikes": landed, "reason": reason, "trace": trace})
+        except OSError as full:
+            if full.errno != errno.ENOSPC:
+                raise
+            return FULL_DISK
+    return 1
 
 
 def main() -> int:

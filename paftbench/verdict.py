@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paftbench.engines.local import signal_name
+from paftbench.engines.local import SERVER_LOST, signal_name
+from paftbench.process import FULL_DISK
 from paftbench.store import FAILURE, INJECTIONS, STEPS, read_json, read_lines
 
 HANG_FLOOR_S = 60.0
@@ -77,13 +78,13 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     """
     failure = read_json(directory / FAILURE) if (directory / FAILURE).is_file() else {}
     reason = str(failure.get("reason") or f"{signal_name(code)}, no result; see log.txt")
-    if _FULL in reason:
+    if code == FULL_DISK or _FULL in reason:
         raise OSError(errno.ENOSPC, _FULL, str(directory))
     strikes = strikes_in(directory, since)
     # What the trial itself says counts first: it leaves strikes out where the fault is ours.
     struck = int(failure.get("strikes", max(strikes.values(), default=0)))
     memory = any(text.lower() in reason.lower() for text in _MEMORY)
-    outcome = "crashed" if struck and not memory else "error"
+    outcome = "crashed" if struck and not memory and code != SERVER_LOST else "error"
     return Verdict(outcome=outcome, reason=reason, strikes=strikes or {"drawn": struck, "landed": struck})
 
 

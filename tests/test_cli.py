@@ -210,10 +210,10 @@ def test_results_of_another_schema_are_refused_and_left_alone(
 def test_a_full_disk_is_one_line_and_exit_2(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int) -> None:
+    def full(old: Path, new: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path))
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "replace", full)
     assert paftbench("run", small, "--out", tmp_path / "runs") == 2
     assert one_line_error(capsys) == f"paftbench: error: No space left on device: {tmp_path}\n"
 

@@ -18,7 +18,8 @@ from paftbench.engines.local import LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.store import Planned, read_json, read_results, try_claim
-from paftbench.sweep import Finished, Policy, Sweep, state_of
+from paftbench.plans import known_record, state_of
+from paftbench.sweep import Finished, Policy, Sweep
 
 FAKE = "fake_trial:run"
 
@@ -56,6 +57,10 @@ def run(root: Path, planned: list[Planned], engine: LocalEngine, policy: Policy 
     ended: list[Finished] = []
     Sweep(root=root, planned=planned, engine=engine, policy=policy or Policy(), report=ended.append).run()
     return ended
+
+
+def state(root: Path, item: Planned) -> str:
+    return state_of(known_record(root / item.id, item), item)
 
 
 def starts(root: Path) -> list[str]:
@@ -122,7 +127,7 @@ def test_errors_run_again_only_when_asked_and_x_stops_at_the_first(
     assert len(run(tmp_path, planned, engine, Policy(stop_at_error=True))) == 1
     tell(tmp_path, planned[0])
     assert len(run(tmp_path, planned, engine)) == 2
-    assert state_of(tmp_path / planned[0].id, planned[0]) == "error"
+    assert state(tmp_path, planned[0]) == "error"
     assert [item.outcome for item in run(tmp_path, planned, engine, Policy(retry_errors=True))] == ["masked"]
 
 
@@ -152,11 +157,11 @@ def test_a_changed_plugin_makes_a_result_stale_and_only_then_it_runs_again(
 ) -> None:
     run(tmp_path, planned, engine)
     changed = [replace(item, sources={**item.sources, "quadratic": "0" * 64}) for item in planned[:1]] + planned[1:]
-    assert state_of(tmp_path / changed[0].id, changed[0]) == "stale"
+    assert state(tmp_path, changed[0]) == "stale"
     assert run(tmp_path, changed, engine) == []
-    assert state_of(tmp_path / changed[0].id, changed[0]) == "stale"
+    assert state(tmp_path, changed[0]) == "stale"
     assert [item.planned.id for item in run(tmp_path, changed, engine, Policy(rerun_stale=True))] == [changed[0].id]
-    assert state_of(tmp_path / changed[0].id, changed[0]) == "done"
+    assert state(tmp_path, changed[0]) == "done"
 
 
 def test_a_renamed_cell_keeps_its_result_under_the_new_name(
@@ -194,7 +199,7 @@ def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
 ) -> None:
     sweep = Sweep(root=tmp_path, planned=planned, engine=engine)
     assert sweep.prepare() == len(planned)
-    monkeypatch.setattr("paftbench.sweep._recover", lambda directory: pytest.fail("prepared twice"))
+    monkeypatch.setattr("paftbench.sweep.tidy", lambda root: pytest.fail("prepared twice"))
     sweep.run()
     assert set(starts(tmp_path)) == {item.id for item in planned}
 

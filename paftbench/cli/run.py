@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from paftbench.cli.options import PluginFiles, columns, load_plugins, message
+from paftbench.cli.status import duration
 
 
 class Placement(StrEnum):
@@ -57,10 +58,11 @@ def run(
     plugin: PluginFiles = None,
 ) -> int:
     """Run an experiment; finished trials are skipped. Ends with the table and the directory."""
+    from paftbench.engines.local import LocalEngine
     from paftbench.experiment import load, plan
-    from paftbench.experiment.forecast import warnings_of
     from paftbench.experiment.selection import parse_selection
-    from paftbench.sweep import Policy, with_goldens
+    from paftbench.plans import with_goldens
+    from paftbench.sweep import Policy
 
     plugins = load_plugins(plugin)
     fields = {"placement": placement, "procs": procs, "device": device}
@@ -73,54 +75,69 @@ def run(
         if not selected:
             raise LookupError(f"-k {keyword!r} matches none of {len(everything)} trials; list them with -n")
     root = out / everything[0].experiment
-    for line in warnings_of(selected):
-        message(f"paftbench: warning: {line}")
-    if plan_only:
-        typer.echo(listing(root, selected))
-        return 0
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=rerun_stale, stop_at_error=stop_at_error)
-    return _sweep(root, selected, policy, _cores() if jobs is None else jobs)
+    local = LocalEngine(_cores() if jobs is None else jobs)
+    return (_list if plan_only else _sweep)(root, selected, policy, local)
 
 
-def listing(root: Path, planned: list[Any]) -> str:
-    """A line per trial: id, name, state, expected strikes, predicted seconds."""
-    from paftbench.experiment.forecast import expected_strikes, predicted_seconds
-    from paftbench.sweep import state_of
+def _list(root: Path, planned: list[Any], policy: Any, engine: Any) -> int:
+    """A line per trial: id, name, state, expected strikes, predicted seconds; then what a run would take."""
+    from paftbench.experiment.forecast import Forecast, expected_strikes, warnings_of
+    from paftbench.plans import known_record, state_of
 
-    seconds = predicted_seconds(root, planned)
-    rows = [("id", "name", "state", "strikes", "seconds")]
+    records = {item.id: known_record(root / item.id, item) for item in planned}
+    forecast = Forecast(root, records.values())
+    rows, todo = [("id", "name", "state", "strikes", "seconds")], []
     for item in planned:
-        predicted = seconds.get(item.id)
-        strikes = f"{expected_strikes(item.trial):.4g}"
-        state = state_of(root / item.id, item)
-        rows.append((item.id, item.name, state, strikes, "-" if predicted is None else f"{predicted:.1f}"))
-    return columns(rows)
+        state = state_of(records[item.id], item)
+        seconds = forecast.seconds(item.trial)
+        if policy.runs(state):
+            todo.append((item.trial, seconds))
+        predicted = "-" if seconds is None else f"{seconds:.1f}"
+        rows.append((item.id, item.name, state, f"{expected_strikes(item.trial):.4g}", predicted))
+    for line in warnings_of(planned):
+        message(f"paftbench: warning: {line}")
+    typer.echo(columns(rows))
+    message(_total(todo, engine.slots))
+    return 0
 
 
-def _sweep(root: Path, planned: list[Any], policy: Any, jobs: int) -> int:
+def _total(trials: list[tuple[Any, float | None]], jobs: int) -> str:
+    """What running trials of predicted seconds takes with `jobs` processes at a time."""
+    if not trials:
+        return "0 trials to run"
+    text = f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'} to run"
+    known = [seconds * min(trial.processes, jobs) for trial, seconds in trials if seconds is not None]
+    if not known:
+        return f"{text}; no time is predicted before one of the kind has finished"
+    unknown = len(trials) - len(known)
+    more = f", without {unknown} of kinds that have not finished yet" if unknown else ""
+    return f"{text}, about {duration(sum(known) / jobs)} with -j {jobs}{more}"
+
+
+def _sweep(root: Path, planned: list[Any], policy: Any, engine: Any) -> int:
     from paftbench.analysis.table import render
     from paftbench.cli.progress import Progress
-    from paftbench.engines.local import LocalEngine
-    from paftbench.store import read_record
-    from paftbench.sweep import Sweep, state_of
+    from paftbench.experiment.forecast import warnings_of
+    from paftbench.sweep import Sweep
 
-    sweep = Sweep(root=root, planned=planned, engine=LocalEngine(jobs), policy=policy)
+    sweep = Sweep(root=root, planned=planned, engine=engine, policy=policy)
     todo = sweep.prepare()
+    for line in warnings_of(item for item in planned if policy.runs(sweep.states[item.id])):
+        message(f"paftbench: warning: {line}")
     message(f"{len(planned)} trials, {len(planned) - todo} already done")
-    stale = sum(state_of(root / item.id, item) == "stale" for item in planned)
+    stale = sum(state == "stale" for state in sweep.states.values())
     if stale and not (policy.rerun_stale or policy.force):
         message(f"{stale} of them are stale: a plugin has changed since; --rerun-stale runs them again")
     with Progress(todo) as progress:
         sweep.report = progress.tell
         sweep.run()
-    records = [read_record(root / item.id) for item in planned]
     typer.echo(render(root))
     typer.echo(root)
-    errors = [record for record in records if record.result and record.result["outcome"] == "error"]
-    for record in errors:
-        reason = str(record.result and record.result.get("reason")).strip().splitlines()
-        message(f"error: {record.planned['name']}: {reason[-1] if reason else '?'}; see {record.path / 'log.txt'}")
-    return 1 if errors else 0
+    for error in sweep.errors.values():
+        reason = str(error.reason).strip().splitlines()
+        message(f"error: {error.planned.name}: {reason[-1] if reason else '?'}; see {error.log}")
+    return 1 if sweep.errors else 0
 
 
 def _cores() -> int:

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from paftbench.process import die_with_parent
+from paftbench.process import FULL_DISK, die_with_parent
 
 
 def run_forked(target: str, directory: Path, log: Path) -> None:
@@ -23,4 +23,8 @@ def run_forked(target: str, directory: Path, log: Path) -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     module, _, function = target.partition(":")
-    sys.exit(getattr(import_module(module), function)(directory))
+    code = getattr(import_module(module), function)(directory)
+    if code == FULL_DISK:
+        # An orderly end would flush the log, fail at that, and lose the code.
+        os._exit(code)
+    sys.exit(code)

@@ -13,6 +13,7 @@ from paftbench.engines.child import run_forked
 from paftbench.store import LOG
 
 GRACE_S = 5.0
+SERVER_LOST = 255  # multiprocessing's exit code of a process whose fork server has ended
 TARGET = "paftbench.trial:run_trial"
 
 
@@ -31,7 +32,12 @@ class Forked:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["paftbench.engines.preload"])
         self._process = context.Process(target=run_forked, args=(target, directory, directory / LOG))
-        self._process.start()
+        # Ctrl-C reaches the whole terminal group: a server that still imports would die of it, with a traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -122,6 +128,8 @@ class LocalEngine:
 
 def signal_name(code: int) -> str:
     """How an exit code reads to people."""
+    if code == SERVER_LOST:
+        return "ended with the server that trials are forked from"
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -15,7 +15,7 @@ from paftbench.config import DTYPES, Trial
 from paftbench.faults import Fault, RandomRanks
 from paftbench.layout import Layout
 from paftbench.schedules import Burst
-from paftbench.store import Planned, find_trials, read_record
+from paftbench.store import Planned, TrialRecord, find_trials, read_record
 from paftbench.workloads.contract import Workload
 
 
@@ -65,11 +65,8 @@ def _struck_ranks(fault: Fault, world_size: int) -> int:
 
 def warnings_of(planned: Iterable[Planned]) -> list[str]:
     """What is legal and probably not meant, one line per kind and cell; seeds do not repeat a line."""
-    lines: dict[str, None] = {}
-    for item in planned:
-        cell = item.name.rpartition("/")[0]
-        lines.update(dict.fromkeys(f"{cell}: {text}" for text in _warnings(item.trial)))
-    return list(lines)
+    cells = {item.name.rpartition("/")[0]: item.trial for item in planned}
+    return [f"{cell}: {text}" for cell, trial in cells.items() for text in dict.fromkeys(_warnings(trial))]
 
 
 def _warnings(trial: Trial) -> Iterator[str]:
@@ -88,18 +85,31 @@ def _warnings(trial: Trial) -> Iterator[str]:
         yield f"{trial.processes} processes on {cores} cores: step times say little"
 
 
-def predicted_seconds(root: Path, planned: Iterable[Planned]) -> dict[str, float]:
-    """Seconds by trial id: the median of finished trials that do the same work (all but faults, mitigations, seeds)."""
-    finished: dict[str, list[float]] = {}
-    for directory in find_trials(root) if root.is_dir() else []:
-        record = read_record(directory)
-        total = ((record.result or {}).get("time") or {}).get("total_s")
-        if total is not None:
-            finished.setdefault(_work(record.planned["trial"]), []).append(total)
-    works = {item.id: _work(item.trial.spec()) for item in planned}
-    return {key: median(finished[work]) for key, work in works.items() if work in finished}
+class Forecast:
+    """Seconds of trials to come, from those in a sweep directory that have finished.
+
+    The median of trials that do the same work: all but faults, mitigations and seeds, in proportion to the steps.
+    """
+
+    def __init__(self, root: Path, known: Iterable[TrialRecord | None]) -> None:
+        records = {record.path: record for record in known if record is not None}
+        finished: dict[str, list[float]] = {}
+        for directory in find_trials(root) if root.is_dir() else []:
+            record = records.get(directory) or read_record(directory)
+            total = ((record.result or {}).get("time") or {}).get("total_s")
+            if total is not None:
+                trial = record.planned["trial"]
+                finished.setdefault(_work(trial), []).append(total / trial["steps"])
+        self._per_step = {work: median(values) for work, values in finished.items()}
+
+    def seconds(self, trial: Trial) -> float | None:
+        """The prediction for a resolved trial; `None` where none that does the same work has finished."""
+        if not self._per_step:
+            return None
+        per_step = self._per_step.get(_work(trial.spec()))
+        return None if per_step is None else per_step * trial.steps
 
 
 def _work(trial: Mapping[str, Any]) -> str:
-    ignored = ("faults", "mitigations", "seed", "fault_seed", "timeout_s")
+    ignored = ("faults", "mitigations", "seed", "fault_seed", "timeout_s", "steps", "lr_schedule")
     return json.dumps({key: value for key, value in trial.items() if key not in ignored}, sort_keys=True)
