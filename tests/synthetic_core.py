@@ -27,12 +27,18 @@ GRIDS: dict[str, tuple[dict[str, Any], dict[float, tuple[float, float, float, fl
 }  # fmt: skip
 
 
-def core(directory: Path, seeds: int = 5, steps: int = 60, workload: dict[str, Any] = RESNET) -> Path:
+def core(
+    directory: Path,
+    seeds: int = 5,
+    steps: int = 60,
+    workload: dict[str, Any] = RESNET,
+    grids: Sequence[str] = ("noise", "flips", "stale"),
+) -> Path:
     """Every cell of the core sweep for one workload, without training."""
     for seed in range(seeds):
         best = spec(workload, steps=steps, seed=seed, faults=[], mitigations=[])
         _write(directory, best, "golden", {"mitigation": "golden"}, 0.984, (0.0, 0.0), None)
-        for grid, (fault, ladder) in GRIDS.items():
+        for grid, (fault, ladder) in ((grid, GRIDS[grid]) for grid in grids):
             for degree, (middle, worst, plain, defended, broken) in ladder.items():
                 for name, mitigations in DEFENCES.items():
                     faults = [{**fault, "degree": degree}]

@@ -155,6 +155,6 @@ def test_degrees_are_pooled_since_they_do_not_change_what_a_step_costs(tmp_path:
 
 
 def test_a_virtual_sweep_has_no_such_figure(tmp_path: Path) -> None:
-    core(tmp_path, seeds=1, steps=5)
+    core(tmp_path, seeds=1, steps=5, grids=("noise",))
     with pytest.raises(NothingToDraw):
         figure(load(tmp_path))

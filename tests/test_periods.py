@@ -88,7 +88,7 @@ def test_a_row_per_grid_and_a_panel_per_degree_with_every_seed_and_the_median(sw
 def test_two_rules_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = {**synthetic_core.DEFENCES, "paft_dyn_consensus": [{**DYN, "rule": "consensus"}]}
     monkeypatch.setattr(synthetic_core, "DEFENCES", both)
-    core(tmp_path, seeds=1, steps=30)
+    core(tmp_path, seeds=1, steps=30, grids=("noise",))
     named = [text.get_text() for text in figure(load(tmp_path)).legends[0].get_texts()]
     assert named[0].startswith("PAFT-Dyn: ") and named[1].startswith("PAFT-Dyn consensus: ")
     assert draw(tmp_path, ["periods", "timeline"])
