@@ -100,25 +100,40 @@ def render(directory: Path, by: str | None = None, width: int | None = None) -> 
     """
     found = rows(directory, by)
     width = width or shutil.get_terminal_size((140, 24)).columns
-    judges = sorted({row["judge"] for row in found})
+    names, effects, causes = _names(found), _effects(found, VIEWS), _causes(found)
+    parts = [names | effects | causes]
+    if needed(parts[0]) > width:
+        effects = effects if needed(names | effects) <= width else _effects(found, _judges(found))
+        parts = [names | effects, names | causes]
+    sections = [row["grid"] for row in found]
+    texts = [draw(part, sections=sections, width=width, left=("grid", "cell", "outcomes")) for part in parts]
+    return "\n\n".join([*texts, "\n".join(notes(found))])
+
+
+def columns(found: Sequence[Row]) -> Columns:
+    """Every column of the table as text by its heading; the second line of a cell holds its range or interval."""
+    return _names(found) | _effects(found, VIEWS) | _causes(found)
+
+
+def _judges(found: Sequence[Row]) -> list[str]:
+    return sorted({row["judge"] for row in found})
+
+
+def _names(found: Sequence[Row]) -> Columns:
     names: Columns = {"grid": [row["grid"] for row in found]} if any(row["grid"] for row in found) else {}
     names["cell"] = [_two_lines(row["cell"]) for row in found]
     names["seeds"] = [f"{row['seeds']}{'*' if row['claim'] == 'none' else ''}" for row in found]
-    effects = _effects(found, VIEWS)
-    causes: Columns = {
+    return names
+
+
+def _causes(found: Sequence[Row]) -> Columns:
+    return {
         "divergence": [number(row["divergence"]["max"]) for row in found],
         "nsr": [number(row["nsr"]["median"]) for row in found],
         "strikes": [compact(row["strikes"]["drawn"]) for row in found],
         "extra bytes": [size(row["extra_bytes"]) for row in found],
         "overhead": ["-" if row["overhead"] is None else f"{row['overhead']:.2f}x" for row in found],
     }
-    parts = [names | effects | causes]
-    if needed(parts[0]) > width:
-        effects = effects if needed(names | effects) <= width else _effects(found, judges)
-        parts = [names | effects, names | causes]
-    sections = [row["grid"] for row in found]
-    texts = [draw(part, sections=sections, width=width, left=("grid", "cell", "outcomes")) for part in parts]
-    return "\n\n".join([*texts, "\n".join(_notes(found, judges))])
 
 
 def _effects(found: Sequence[Row], ranged: Collection[str]) -> Columns:
@@ -157,16 +172,17 @@ def _closed(row: Row) -> str:
     return _spread(text, row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}")
 
 
-def _notes(found: Sequence[Row], judges: Sequence[str]) -> list[str]:
+def notes(found: Sequence[Row]) -> list[str]:
+    """What a reader of the table must know."""
     metric = ", ".join(sorted({row["metric"] for row in found if row["metric"]}))
-    notes = [
-        f"{metric or 'metric'}: mean over seeds; judged by {', '.join(judges)}. Per run: the largest divergence,"
-        " the median step's nsr, strikes, extra bytes."
+    said = [
+        f"{metric or 'metric'}: mean over seeds; judged by {', '.join(_judges(found))}."
+        " Per run: the largest divergence, the median step's nsr, strikes, extra bytes."
     ]
     if any(row["claim"] == "range" for row in found):
-        notes.append("low..high: the range of 3 or 4 seeds.")
+        said.append("low..high: the range of 3 or 4 seeds.")
     if any(row["claim"] == "interval" for row in found):
-        notes.append("low..high of 5 or more seeds: paired bootstrap interval, 95 %.")
+        said.append("low..high of 5 or more seeds: paired bootstrap interval, 95 %.")
     if any(row["claim"] == "none" for row in found):
-        notes.append(f"* fewer than 3 seeds: {NO_CLAIM}.")
-    return notes
+        said.append(f"* fewer than 3 seeds: {NO_CLAIM}.")
+    return said
