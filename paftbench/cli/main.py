@@ -7,9 +7,11 @@ import typer
 
 from paftbench.cli.data import data
 from paftbench.cli.doctor import doctor
+from paftbench.cli.export import export
 from paftbench.cli.ls import ls
 from paftbench.cli.options import taking_plugins
 from paftbench.cli.plot import plot
+from paftbench.cli.report import report
 from paftbench.cli.run import run
 from paftbench.cli.status import status
 from paftbench.cli.table import table
@@ -27,7 +29,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(ls)
-for _looking in (status, table, plot, data, doctor):
+for _looking in (status, table, plot, report, export, data, doctor):
     app.command()(taking_plugins(_looking))
 
 

@@ -46,6 +46,14 @@ def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def check_target(to: Path) -> None:
+    """One line where `--to` cannot be written, before anything is read."""
+    if not to.parent.is_dir():
+        raise LookupError(f"--to (the file to write): {to.parent} is not a directory")
+    if to.is_dir():
+        raise ValueError(f"--to (the file to write): {to} is a directory")
+
+
 def message(text: str) -> None:
     """Progress and warnings: stderr, because stdout carries results only."""
     print(text, file=sys.stderr, flush=True)

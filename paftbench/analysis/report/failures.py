@@ -1,0 +1,63 @@
+"""Trials that ended in something else than a quality: why, and what they printed last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.store import LOG
+
+FAILED = ("error", "crashed", "hung", "nonfinite")
+LINES, BYTES = 40, 8_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """`reason` as it was recorded, `log` the end of what the trial printed, from `path`."""
+
+    name: str
+    outcome: str
+    reason: str
+    path: str
+    log: str
+
+
+def failures(sweep: Sweep) -> list[Failure]:
+    """Errors of ours first."""
+    failed = sorted((run for run in sweep.selected if run.outcome in FAILED), key=lambda run: FAILED.index(run.outcome))
+    return [
+        Failure(
+            name=run.name,
+            outcome=run.outcome,
+            reason=str(run.get("reason") or "").strip() or _first_nonfinite(run),
+            path=f"{run.record.path.name}/{LOG}",
+            log=tail(run.record.path / LOG),
+        )
+        for run in failed
+    ]
+
+
+def tail(path: Path) -> str:
+    """The last lines of a log, with a mark where earlier ones are left out; nothing where there is no log."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - BYTES))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    cut = size > BYTES or len(lines) > LINES
+    return "\n".join([*(["[...]"] if cut else []), *lines[-LINES:]])
+
+
+def _first_nonfinite(run: Run) -> str:
+    if run.outcome != "nonfinite":
+        return "no reason recorded"
+    step = next((row["step"] for row in run.steps() if not _finite(row["loss"])), None)
+    if step is None:
+        return "a parameter was NaN or infinite at the end, no loss was"
+    return f"the first loss that was NaN or infinite is that of step {step}"
+
+
+def _finite(losses: Sequence[float]) -> bool:
+    return all(map(isfinite, losses))

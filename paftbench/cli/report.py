@@ -1,0 +1,36 @@
+"""`paftbench report`: a sweep as one HTML file."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paftbench.cli.options import check_target
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A sweep directory, or one trial's.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="The file to write (default: DIR/report.html).")
+    ] = None,
+) -> None:
+    """Write figures, tables, failures and environment into one HTML file and print its path."""
+    from paftbench.analysis.report import write
+
+    if to is not None:
+        check_target(to)
+    typer.echo(write(directory, to, about=_about(directory)))
+
+
+def _about(directory: Path) -> str:
+    """The sentence of the shipped experiment of that name: records do not carry it."""
+    from paftbench.experiment.file import load, shipped_experiments
+    from paftbench.store import read_results
+
+    names = {str(record.planned["experiment"]) for record in read_results(directory)}
+    if len(names) != 1 or not names <= shipped_experiments().keys():
+        return ""
+    with suppress(ValueError, LookupError):
+        return load(names.pop()).about
+    return ""
