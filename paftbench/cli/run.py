@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paftbench.cli.options import PluginFiles, columns, load_plugins, message
-from paftbench.cli.status import duration
+from paftbench.cli.options import PluginFiles, columns, duration, load_plugins, message
 
 
 class Placement(StrEnum):
@@ -122,14 +121,15 @@ def _sweep(root: Path, planned: list[Any], policy: Any, engine: Any) -> int:
     from paftbench.sweep import Sweep
 
     sweep = Sweep(root=root, planned=planned, engine=engine, policy=policy)
-    todo = sweep.prepare()
-    for line in warnings_of(item for item in planned if policy.runs(sweep.states[item.id])):
+    sweep.prepare()
+    todo = [item for item in planned if policy.runs(sweep.states[item.id])]
+    for line in warnings_of(todo):
         message(f"paftbench: warning: {line}")
-    message(f"{len(planned)} trials, {len(planned) - todo} already done")
+    message(f"{len(planned)} trials, {len(planned) - len(todo)} already done")
     stale = sum(state == "stale" for state in sweep.states.values())
     if stale and not (policy.rerun_stale or policy.force):
         message(f"{stale} of them are stale: a plugin has changed since; --rerun-stale runs them again")
-    with Progress(todo) as progress:
+    with Progress(planned, {item.id for item in todo}, engine.slots) as progress:
         sweep.report = progress.tell
         sweep.run()
     typer.echo(render(root))

@@ -1,33 +1,47 @@
 """`paftbench status`: how far a sweep is, and what failed."""
 
+import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import Annotated, Any
 
 import typer
 
+from paftbench.cli.options import duration
 from paftbench.store import LOG, RESULT, TrialRecord, is_claimed, read_results
 
 FAILED = ("error", "crashed", "hung")
 PAUSE_S = 2.0
+PAUSED_S = 60.0  # a sweep in which nothing finished for this long, and ten usual gaps, was not running
 
 
 def status(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A sweep directory, or one trial's.")],
-    follow: Annotated[bool, typer.Option("--follow", help="Again every two seconds until all is done.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Look every two seconds until all is done; Ctrl-C ends it.")
+    ] = False,
 ) -> None:
     """Count states and outcomes, the rate and the time left; list failures with their logs."""
-    while True:
-        records = read_results(directory)
+    records = read_results(directory)
+    if not follow:
         typer.echo(summary(records))
-        if not follow or all(record.result is not None for record in records):
-            return
-        time.sleep(PAUSE_S)
-        typer.echo()
+        return
+    screen, shown = _Screen(), ""
+    with screen:
+        while any(record.result is None for record in records):
+            text = summary(records)
+            screen.show(text, again=text != shown)
+            shown = text
+            time.sleep(PAUSE_S)
+            records = read_results(directory)
+    typer.echo(summary(records))
 
 
-def summary(records: list[TrialRecord]) -> str:
+def summary(records: Sequence[TrialRecord]) -> str:
     """The text of `status`."""
     done = [record for record in records if record.result is not None]
     left = len(records) - len(done)
@@ -36,9 +50,13 @@ def summary(records: list[TrialRecord]) -> str:
     outcomes = Counter(outcome_of(record) for record in done)
     if outcomes:
         lines.append("outcomes: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
+    grids = Counter(str(record.planned["grid"]) for record in records)
+    if left and len(grids) > 1:
+        finished = Counter(str(record.planned["grid"]) for record in done)
+        lines.append("grids: " + ", ".join(f"{grid} {finished[grid]}/{total}" for grid, total in grids.items()))
     rate = rate_per_s(done)
     if rate is not None:
-        eta = f", about {duration(left / rate)} left" if left else ""
+        eta = f", about {duration(left / rate)} left" if running else ", nothing is running" if left else ""
         lines.append(f"rate: {rate * 60:.1f} trials a minute{eta}")
     for record in done:
         if outcome_of(record) in FAILED:
@@ -52,18 +70,45 @@ def outcome_of(record: TrialRecord) -> str:
     return str((record.result or {}).get("outcome"))
 
 
-def rate_per_s(done: list[TrialRecord]) -> float | None:
-    """Finished trials per second between the first and the last; `None` for fewer than two."""
+def rate_per_s(done: Sequence[TrialRecord]) -> float | None:
+    """Finished trials per second since the sweep last started; `None` for fewer than two.
+
+    Trials that run side by side finish side by side: the rate holds for as many processes as there were.
+    """
     times = sorted((record.path / RESULT).stat().st_mtime for record in done)
-    if len(times) < 2 or times[-1] == times[0]:
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    if not gaps:
         return None
-    return (len(times) - 1) / (times[-1] - times[0])
+    longest = max(PAUSED_S, 10 * median(gaps))
+    start = max((i + 1 for i, gap in enumerate(gaps) if gap > longest), default=0)
+    latest = times[start:]
+    if len(latest) < 2 or latest[-1] == latest[0]:
+        return None
+    return (len(latest) - 1) / (latest[-1] - latest[0])
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+class _Screen:
+    """Where `--follow` shows its text: in place on a terminal, elsewhere one after the other where it has changed."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+
+    def __enter__(self) -> "_Screen":
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, text: str, *, again: bool) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(text), refresh=True)
+        elif again:
+            typer.echo(text + "\n")
