@@ -118,8 +118,8 @@ def plot(figure: str) -> Plot:
 
 @cache
 def _rows(name: str) -> tuple[dict[str, str], ...]:
-    with (files("paftbench.analysis.paper") / "data" / name).open(newline="", encoding="utf-8") as file:
-        return tuple(csv.DictReader(file))
+    text = (files("paftbench.analysis.paper") / "data" / name).read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
 
 
 def _number(text: str) -> float | None:

@@ -1,0 +1,61 @@
+"""Ours and theirs side by side: a figure per item of the paper, by its kind."""
+
+import importlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paftbench.analysis.paper.items import Item, item_of
+from paftbench.analysis.paper.judging import SCALES
+from paftbench.analysis.paper.table_text import table_text
+from paftbench.analysis.runs import load
+
+_METADATA: dict[str, Any] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+_MODULES = {"table": "dots", "curves": "curves", "divergence": "drift", "overhead": "cost"}
+
+
+def draw(item: str, directory: Path, *, scale: str, format: str = "png") -> list[Path]:
+    """Draw an item of the paper beside ours into DIR/figures, and for a table its numbers as text; returns the paths.
+
+    `directory` holds the item's trials, `scale` is what they ran at. `ValueError` for an unknown item, scale or format
+    and where nothing has finished, `LookupError` where there are no trials.
+    """
+    import matplotlib
+
+    from paftbench.analysis.figures.style import RC
+
+    own = item_of(item)
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+    if format not in _METADATA:
+        raise ValueError(f"format must be one of {', '.join(_METADATA)}, got {format!r}")
+    sweep = load(Path(directory))
+    folder = Path(directory) / "figures"
+    folder.mkdir(exist_ok=True)
+    with matplotlib.rc_context(RC):
+        module = importlib.import_module(f"{__name__}.{_MODULES[own.kind]}")
+        picture = module.figure(own, sweep, scale)
+        path = _whole(
+            folder / f"{own.name}.{format}",
+            lambda partial: picture.savefig(partial, format=format, dpi=180, metadata=_METADATA[format]),
+        )
+    return [path, *_table(own, sweep, folder)]
+
+
+def _table(item: Item, sweep: Any, folder: Path) -> list[Path]:
+    if item.table is None:
+        return []
+    return [_whole(folder / f"{item.name}.txt", lambda partial: partial.write_text(table_text(item, sweep) + "\n"))]
+
+
+def _whole(path: Path, write: Any) -> Path:
+    """A file that is never seen half-written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    finally:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+    return path
