@@ -68,6 +68,7 @@ def test_only_a_trial_without_a_sound_rank_is_lost(finite: tuple[bool, bool], ex
 
 
 RESTART = """
+from dataclasses import dataclass
 from paftbench.mitigations import Mitigation
 
 @dataclass(frozen=True, kw_only=True)
