@@ -117,12 +117,21 @@ def find_trials(directory: Path) -> list[Path]:
 def read_results(directory: Path) -> list[TrialRecord]:
     """Every trial of a sweep directory, or the one of a trial directory, in order of grid and name.
 
-    `LookupError` where there is none; `ValueError` for records of another schema.
+    `LookupError` where there is none, and for a result without its plan; `ValueError` for records of another schema.
     """
-    records = [read_record(path) for path in find_trials(directory)]
+    found = find_trials(directory)
+    records = [read_record(path) for path in (*found, *_without_plan(directory, found))]
     if not records:
         raise LookupError(f"{directory} holds no trials")
     return sorted(records, key=lambda record: (record.planned["grid"] != "golden", record.planned["name"]))
+
+
+def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
+    """Directories that have a result and no plan: half a trial, which cannot be told from a lost one."""
+    around = {path.parent for path in found if path != directory} or ({directory} if not found else set())
+    candidates = [directory / RESULT, *(path for place in sorted(around) for path in sorted(place.glob(f"*/{RESULT}")))]
+    halves = [path.parent for path in candidates if path.is_file() and not (path.parent / TRIAL).is_file()]
+    return [path for path in halves if not path.name.startswith(".")]
 
 
 def read_record(directory: Path) -> TrialRecord:

@@ -37,7 +37,12 @@ def status(
             screen.show(text, again=text != shown)
             shown = text
             time.sleep(PAUSE_S)
-            records = read_results(directory)
+            try:
+                records = read_results(directory)
+            except LookupError:
+                # A trial that is run again changes its directory, which is away for a moment.
+                if not directory.is_dir():
+                    raise
     typer.echo(summary(records))
 
 

@@ -1,0 +1,171 @@
+"""Commands that look, on directories that are not as they should be: one line, exit 2, nothing changed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_core import core
+
+from paftbench.cli.main import exit_code
+from paftbench.files import write_json
+
+LOOKING: dict[str, list[str]] = {
+    "table": ["table", "DIR"],
+    "table --json": ["table", "DIR", "--json"],
+    "table --by": ["table", "DIR", "--by", "mitigation"],
+    "table --injections": ["table", "DIR", "--injections"],
+    "plot": ["plot", "DIR"],
+    "plot all": ["plot", "DIR", "--figure", "all"],
+    "status": ["status", "DIR"],
+    "status --follow": ["status", "DIR", "--follow"],
+    "report": ["report", "DIR"],
+    "export": ["export", "DIR", "--to", "OUT/trials.csv"],
+    "export --steps": ["export", "DIR", "--to", "OUT/steps.json", "--steps"],
+}
+ALL = sorted(LOOKING)
+READ_LOGS = ("plot", "plot all", "report", "export --steps")
+QUICK = ("table", "table --json", "plot", "export", "export --steps")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return core(tmp_path_factory.mktemp("whole") / "sweep", seeds=1, steps=12, grids=("noise",))
+
+
+@pytest.fixture
+def sweep(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "sweep"))
+
+
+def trials(sweep: Path) -> list[Path]:
+    return sorted(path.parent for path in sweep.glob("*/trial.json"))
+
+
+def content(directory: Path) -> dict[str, bytes | None]:
+    paths = sorted(directory.rglob("*"))
+    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def look(command: str, directory: Path) -> int:
+    out = directory.parent / "out"
+    out.mkdir(exist_ok=True)
+    return exit_code([part.replace("DIR", str(directory)).replace("OUT", str(out)) for part in LOOKING[command]])
+
+
+def refused(command: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a command says; checks the exit code, and that nothing was written."""
+    before = content(directory.parent)
+    assert look(command, directory) == 2
+    shutil.rmtree(directory.parent / "out")
+    assert content(directory.parent) == before
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("paftbench: error: ") and err.count("\n") == 1, (out, err)
+    return err
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    payload = json.loads(path.read_text())
+    change(payload)
+    write_json(path, payload)
+
+
+@pytest.mark.parametrize("command", ALL)
+@pytest.mark.parametrize("name", ["trial.json", "result.json"])
+def test_another_schema(command: str, name: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(trials(sweep)[0] / name, lambda payload: payload.update(schema=99))
+    assert f"{name} has schema 99; this version reads schema 1" in refused(command, sweep, capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+@pytest.mark.parametrize("kept", [0, 1, 200])
+def test_a_result_that_was_cut_off(command: str, kept: int, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = trials(sweep)[0] / "result.json"
+    path.write_text(path.read_text()[:kept])
+    assert f"{path} is not JSON" in refused(command, sweep, capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+@pytest.mark.parametrize(
+    ("text", "said"), [("[]", "holds no JSON mapping"), ('{"schema": 1}', "it lacks"), ("\udcff\ud800", "is not JSON")]
+)
+def test_a_result_that_is_something_else(
+    command: str, text: str, said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trials(sweep)[0] / "result.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert said in refused(command, sweep, capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_a_result_without_its_plan(command: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = trials(sweep)[0]
+    (half / "trial.json").unlink()
+    assert f"{half} is not a trial directory: it has no trial.json" in refused(command, sweep, capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_one_trial_without_its_plan(command: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = trials(sweep)[0]
+    (half / "trial.json").unlink()
+    assert f"{half} is not a trial directory: it has no trial.json" in refused(command, half, capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_an_empty_directory(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweep").mkdir()
+    assert "sweep holds no trials" in refused(command, tmp_path / "sweep", capsys)
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_no_directory(command: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere is not a directory of results" in refused(command, sweep / "nowhere", capsys)
+    assert "result.json is not a directory of results" in refused(command, trials(sweep)[0] / "result.json", capsys)
+
+
+@pytest.mark.parametrize("command", [name for name in ALL if not name.startswith("status")])
+def test_plans_without_any_result(command: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for trial in trials(sweep):
+        (trial / "result.json").unlink()
+    assert "nothing has finished" in refused(command, sweep, capsys)
+
+
+def test_status_counts_trials_without_a_result(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = trials(sweep)
+    (every[0] / "result.json").unlink()
+    assert look("status", sweep) == 0
+    assert f"{len(every)} trials: {len(every) - 1} done, 0 running, 1 missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_a_trial_without_a_result_leaves_the_others_readable(command: str, sweep: Path) -> None:
+    (trials(sweep)[0] / "result.json").unlink()
+    assert look(command, sweep) == 0
+
+
+@pytest.mark.parametrize("command", READ_LOGS)
+def test_a_log_that_is_broken_in_the_middle(command: str, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for trial in trials(sweep):
+        lines = (trial / "steps.jsonl").read_text().splitlines(keepends=True)
+        (trial / "steps.jsonl").write_text("".join([lines[0], "{torn\n", *lines[1:]]))
+    assert "steps.jsonl, line 2, is not JSON" in refused(command, sweep, capsys)
+
+
+@pytest.mark.parametrize("command", ["plot", "export --steps"])
+def test_a_log_whose_last_line_was_cut_off_is_read_up_to_there(command: str, sweep: Path) -> None:
+    for trial in trials(sweep):
+        path = trial / "steps.jsonl"
+        path.write_text(path.read_text()[:-20])
+    assert look(command, sweep) == 0
+
+
+@pytest.mark.parametrize("command", [*QUICK, "report"])
+def test_trials_whose_process_wrote_no_result_of_its_own(command: str, sweep: Path) -> None:
+    from paftbench.store import write_failure
+
+    for trial, outcome in zip(trials(sweep), ("crashed", "hung", "error"), strict=False):
+        (trial / "result.json").unlink()
+        (trial / "steps.jsonl").unlink()
+        write_failure(trial, outcome, "exit code 1")
+    assert look(command, sweep) == 0
