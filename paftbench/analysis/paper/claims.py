@@ -122,7 +122,8 @@ def _period(item: Item, at: str, where: Where, noise: float) -> Claim:
     return Claim(
         id=key(item.name, at, "period"), item=item.name, text=f"{at}: PAFT chooses a period near {period:g}",
         statistic="period", left="paft", where=where, paper=(period, middle), expect="more" if long else "less",
-        note=f"Periods: implied by the tables, not printed. Ours is the median of a run's choices; {middle:g} lies half-way.",
+        note="Periods: implied by the tables, not printed. Ours is the median of a run's choices;"
+        f" {middle:g} lies half-way.",
     )  # fmt: skip
 
 
