@@ -22,7 +22,7 @@ help:
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        cost benchmarks, JSON in $(BENCH_JSON)"
-	@echo "make reference    NAME=EXPERIMENT: run it and keep its table and picture in results/reference"
+	@echo "make reference    NAME=EXPERIMENT [FIGURES=degree]: run it and keep its table and pictures in results/reference"
 
 setup: $(STAMP)
 
@@ -58,7 +58,7 @@ lint: $(STAMP)
 reference: $(STAMP)
 	@[ -n "$(NAME)" ] || { echo "make: which experiment? NAME=reference/stale_shard" >&2; exit 2; }
 	$(BIN)/paftbench run $(NAME)
-	$(BIN)/python results/keep.py results/runs/$(NAME) $(notdir $(NAME))
+	$(BIN)/python results/keep.py results/runs/$(NAME) $(patsubst reference/%,%,$(NAME)) $(FIGURES)
 
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))

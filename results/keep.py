@@ -1,25 +1,29 @@
-"""Keep a finished sweep's small records under results/reference: `python results/keep.py SWEEP_DIR NAME`.
+"""Keep a finished sweep's small records: `python results/keep.py SWEEP_DIR NAME [FIGURE ...]`.
 
-Writes `table.txt`, `trials.json` (what was run, what came out, without series), figures, and `about.json` with the
-command, its seconds and the environment. `make reference NAME=reference/stale_shard` runs the sweep first.
+Writes to `reference/NAME` `table.txt`, `trials.jsonl` (what was run, what came out, a line per trial), `decisions.csv`
+where a mitigation chose periods, figures, and `about.json` with the command, its seconds and the environment.
+`make reference NAME=core/resnet FIGURES=degree` runs the sweep first.
 """
 
+import csv
+import io
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paftbench.analysis.figures import draw
 from paftbench.analysis.table import render
-from paftbench.files import write_json, write_text
-from paftbench.store import read_results
+from paftbench.files import encode_line, write_json, write_text
+from paftbench.store import TrialRecord, read_results
 
 ROOT = Path(__file__).resolve().parent / "reference"
-FIGURES = ("overview",)
 LEFT_OUT = ("history", "environment", "params_sha256")
+DECISION = ("step", "rule", "layer", "gradient", "spread", "sigma", "lr", "period_before", "period")
 
 
-def keep(sweep: Path, name: str) -> Path:
+def keep(sweep: Path, name: str, figures: Sequence[str]) -> Path:
     """The folder that now holds the sweep's records; `ValueError` where a trial is missing or ended in error."""
     records = read_results(sweep)
     for record in records:
@@ -28,14 +32,17 @@ def keep(sweep: Path, name: str) -> Path:
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
     results = [record.result or {} for record in records]
-    trials = [
-        {"trial": record.planned["trial"], "result": _small(result)}
+    lines = [
+        encode_line({"trial": record.planned["trial"], "result": _small(result)})
         for record, result in zip(records, results, strict=True)
     ]
     environment = dict(results[0]["environment"])
     environment.pop("argv", None)
     write_text(folder / "table.txt", render(sweep, width=120).rstrip() + "\n")
-    write_json(folder / "trials.json", {"trials": trials})
+    write_text(folder / "trials.jsonl", "".join(lines))
+    decisions = _decisions(records)
+    if decisions:
+        write_text(folder / "decisions.csv", decisions)
     write_json(
         folder / "about.json",
         {
@@ -44,7 +51,7 @@ def keep(sweep: Path, name: str) -> Path:
             "environment": environment,
         },
     )
-    for path in draw(sweep, FIGURES, format="png"):
+    for path in draw(sweep, figures, format="png"):
         shutil.copyfile(path, folder / path.name)
     return folder
 
@@ -55,5 +62,19 @@ def _small(result: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
+def _decisions(records: Sequence[TrialRecord]) -> str:
+    """Every chosen period with the numbers it came from; empty where no mitigation chose one."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("trial", *DECISION))
+    empty = len(text.getvalue())
+    for record in records:
+        for row in record.steps():
+            if row.get("decision"):
+                values = {"step": row["step"], **row["decision"]}
+                rows.writerow((record.planned["name"], *(values[key] for key in DECISION)))
+    return text.getvalue() if len(text.getvalue()) > empty else ""
+
+
 if __name__ == "__main__":
-    print(keep(Path(sys.argv[1]), sys.argv[2]))
+    print(keep(Path(sys.argv[1]), sys.argv[2], sys.argv[3:] or ("overview",)))

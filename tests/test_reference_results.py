@@ -7,7 +7,7 @@ import pytest
 
 from paftbench.config import parse_trial
 from paftbench.environment import environment
-from paftbench.files import read_json
+from paftbench.files import read_json, read_lines
 from paftbench.store import Planned, write_planned
 from paftbench.trial import run_trial
 
@@ -37,7 +37,7 @@ def test_a_slow_committed_row_comes_out_again(table: str, name: str, tmp_path: P
 
 def check_row(table: str, name: str, directory: Path) -> None:
     """Run a row's trial again; the same bits where the environment is the same, else the same within the tolerance."""
-    row = next(row for row in read_json(REFERENCE / table / "trials.json")["trials"] if row["result"]["name"] == name)
+    row = next(row for row in read_lines(REFERENCE / table / "trials.jsonl") if row["result"]["name"] == name)
     old = row["result"]
     trial = parse_trial(row["trial"])
     try:
