@@ -1,0 +1,176 @@
+"""Listing and running the trials of an experiment: what `run` and `paper` share."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paftbench.cli.options import duration, message
+
+if TYPE_CHECKING:
+    from paftbench.engines.local import LocalEngine
+    from paftbench.experiment.forecast import Forecast
+    from paftbench.plans import State
+    from paftbench.store import Planned, TrialRecord
+    from paftbench.sweep import Policy
+
+
+class Placement(StrEnum):
+    """How ranks are laid onto processes."""
+
+    VIRTUAL = "virtual"
+    TORCHRUN = "torchrun"
+
+
+class Device(StrEnum):
+    """What trials run on."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Engine(StrEnum):
+    """What places trials."""
+
+    LOCAL = "local"
+
+
+PlanOnly = Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")]
+Jobs = Annotated[
+    int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time (default: one per core).")
+]
+Keyword = Annotated[
+    str | None, typer.Option("-k", metavar="EXPR", help="Only trials whose name matches: words, and, or, not, ().")
+]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")]
+PlacementField = Annotated[Placement | None, typer.Option("--placement", help="The field placement.")]
+ProcsField = Annotated[int | None, typer.Option("--procs", metavar="P", help="The field procs.")]
+DeviceField = Annotated[Device | None, typer.Option("--device", help="The field device.")]
+EngineName = Annotated[Engine, typer.Option("--engine", help="What places trials.")]
+StopAtError = Annotated[bool, typer.Option("-x", help="Stop at the first trial that ends in error.")]
+RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Run again what ended in error.")]
+Force = Annotated[bool, typer.Option("--force", help="Run again what is done.")]
+RerunStale = Annotated[bool, typer.Option("--rerun-stale", help="Run again what a changed plugin produced.")]
+OUT = Path("results/runs")
+
+
+def fields(placement: Placement | None, procs: int | None, device: Device | None) -> list[str]:
+    """The flags that are shorthand for fields of a trial, as overrides."""
+    given = {"placement": placement, "procs": procs, "device": device}
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Planned"]:
+    """The trials that `-k` selects, with the golden runs they are judged by; maybe none."""
+    from paftbench.experiment.selection import parse_selection
+    from paftbench.plans import with_goldens
+
+    if keyword is None:
+        return list(everything)
+    matches = parse_selection(keyword)
+    return with_goldens([item for item in everything if matches(item.name)], everything)
+
+
+def local_engine(jobs: int | None) -> "LocalEngine":
+    """This machine, with a process per core where the user says no number."""
+    from paftbench.engines.local import LocalEngine
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return LocalEngine(cores if jobs is None else jobs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A planned trial, what is known of it, whether it is to run, and how long that is expected to take."""
+
+    planned: "Planned"
+    state: "State"
+    runs: bool
+    seconds: float | None
+
+    COLUMNS = ("id", "name", "state", "strikes", "seconds")
+
+    def row(self) -> tuple[str, ...]:
+        from paftbench.experiment.forecast import expected_strikes
+
+        predicted = "-" if self.seconds is None else f"{self.seconds:.1f}"
+        strikes = f"{expected_strikes(self.planned.trial):.4g}"
+        return self.planned.id, self.planned.name, self.state, strikes, predicted
+
+
+def records_of(root: Path, planned: Iterable["Planned"]) -> dict[str, "TrialRecord | None"]:
+    """What a sweep directory holds of each planned trial, by id."""
+    from paftbench.plans import known_record
+
+    return {item.id: known_record(root / item.id, item) for item in planned}
+
+
+def listed(
+    planned: Sequence["Planned"], records: dict[str, "TrialRecord | None"], policy: "Policy", forecast: "Forecast"
+) -> list[Listed]:
+    """A line of the plan for each trial."""
+    from paftbench.plans import state_of
+
+    lines = []
+    for item in planned:
+        state = state_of(records[item.id], item)
+        seconds = forecast.seconds(item.trial)
+        lines.append(Listed(planned=item, state=state, runs=policy.runs(state), seconds=seconds))
+    return lines
+
+
+def warn(planned: Iterable["Planned"]) -> None:
+    """What is legal and probably not meant, on stderr."""
+    from paftbench.experiment.forecast import warnings_of
+
+    for line in warnings_of(planned):
+        message(f"paftbench: warning: {line}")
+
+
+def total(todo: Sequence[Listed], jobs: int) -> str:
+    """What running trials takes with `jobs` processes at a time."""
+    if not todo:
+        return "0 trials to run"
+    text = f"{len(todo)} {'trial' if len(todo) == 1 else 'trials'} to run"
+    seconds = seconds_of(todo, jobs)
+    if seconds is None:
+        return f"{text}; no time is predicted before one of the kind has finished"
+    unknown = sum(line.seconds is None for line in todo)
+    more = f", without {unknown} of kinds that have not finished yet" if unknown else ""
+    return f"{text}, about {duration(seconds)} with -j {jobs}{more}"
+
+
+def seconds_of(todo: Iterable[Listed], jobs: int) -> float | None:
+    """Seconds of the trials whose time is predicted; `None` where none is."""
+    known = [line.seconds * min(line.planned.trial.processes, jobs) for line in todo if line.seconds is not None]
+    return sum(known) / jobs if known else None
+
+
+def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> int:
+    """Run what is to run, then print the table and the directory; 1 where a trial ended in error."""
+    from paftbench.analysis.table import render
+    from paftbench.cli.progress import Progress
+    from paftbench.sweep import Sweep
+
+    sweep = Sweep(root=root, planned=planned, engine=engine, policy=policy)
+    sweep.prepare()
+    todo = [item for item in planned if policy.runs(sweep.states[item.id])]
+    warn(todo)
+    message(f"{len(planned)} trials, {len(planned) - len(todo)} already done")
+    stale = sum(state == "stale" for state in sweep.states.values())
+    if stale and not (policy.rerun_stale or policy.force):
+        message(f"{stale} of them are stale: a plugin has changed since; --rerun-stale runs them again")
+    with Progress(planned, {item.id for item in todo}, engine.slots) as progress:
+        sweep.report = progress.tell
+        sweep.run()
+    typer.echo(render(root))
+    typer.echo(root)
+    for error in sweep.errors.values():
+        reason = str(error.reason).strip().splitlines()
+        message(f"error: {error.planned.name}: {reason[-1] if reason else '?'}; see {error.log}")
+    return 1 if sweep.errors else 0
