@@ -7,6 +7,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
+from synthetic_core import DYN, GRIDS, core
 from synthetic_results import FAULT, GPT2, MITIGATIONS, RESNET, cell, golden, identity, quickstart, spec, write_trial
 from typer.testing import CliRunner
 
@@ -171,3 +172,58 @@ def test_a_gap_is_kept_apart_by_workload(tmp_path: Path) -> None:
     gpt2 = next(run for run in sweep.selected if run.workload == GPT2["name"] and run.mitigation == "paft_sync")
     assert sweep.golden(gpt2) is not None and sweep.ddp(gpt2) is not None
     assert {run.workload for run in (*sweep.goldens(gpt2), *sweep.limits(gpt2))} == {"gpt2"}
+
+
+def test_the_core_sweep_reads_well_at_120_columns(tmp_path: Path) -> None:
+    core(tmp_path, seeds=3, steps=20, grids=("flips", "noise"))
+    head, _, rest = render(tmp_path, width=120).partition("\n\ngrid ")
+    second, notes = ("grid " + rest).split("\n\naccuracy: ")
+    assert max(map(len, [*head.splitlines(), *second.splitlines()])) <= 120
+    cells_of_second = [" ".join(line.split()[:3]) for line in second.splitlines()[2:] if line.strip()]
+    order = ("ddp", "paft_sync", "paft_dyn", "averaging_limit")
+    assert cells_of_second[0] == "golden golden 3"
+    assert cells_of_second[1:] == [
+        f"{grid} {mitigation} degree={degree:g}"
+        for grid in ("flips", "noise")
+        for degree in GRIDS[grid][1]
+        for mitigation in order
+    ]
+    blank = [i for i, line in enumerate(second.splitlines()) if not line.strip()]
+    assert len(blank) == 2  # a gap where the grid changes
+    for name in ("outcomes", "mean_model", "worst_rank", "rank0", "gap_closed"):
+        assert name in head.splitlines()[0]
+    for name in ("divergence", "nsr", "nsr max", "strikes", "period", "extra bytes", "overhead"):
+        assert name in second.splitlines()[0]
+    assert "lowest..highest (median)" in notes
+
+
+def test_chosen_periods_are_lowest_highest_and_median_of_all_syncs(tmp_path: Path) -> None:
+    for seed, periods in enumerate([[10, 2, 3], [10, 4, 4]]):
+        own = spec(RESNET, steps=10, seed=seed, faults=[FAULT], mitigations=[DYN])
+        mitigation = {"syncs": 3, "periods": periods, "bytes": 0, "collectives": 3, "memory_bytes": 0}
+        write_trial(tmp_path, own, grid="noise", labels={"mitigation": "paft_dyn"}, drawn=1, mitigation=mitigation)
+    cell(tmp_path, "ddp", [0.9])
+    plain, dyn = rows(tmp_path)
+    assert dyn["periods"] == {"lowest": 2, "median": 4, "highest": 10} and plain["periods"] is None
+    assert "2..10 (4)" in render(tmp_path)
+
+
+def test_json_has_every_number_of_every_cell(tmp_path: Path) -> None:
+    core(tmp_path, seeds=1, steps=10, grids=("noise",))
+    parsed = json.loads(to_json(rows(tmp_path)))
+    assert len(parsed) == 17
+    for row in parsed:
+        assert set(row) >= {
+            "grid", "cell", "labels", "trials", "finished", "seeds", "claim", "outcomes", "rates", "metric", "judge",
+            "mean_model", "worst_rank", "rank0", "gap_closed", "gap_closed_by_view", "divergence", "nsr", "strikes",
+            "periods", "extra_bytes", "overhead", "points", "ranges",
+        }  # fmt: skip
+    assert parsed[1]["labels"] == {"faults.noise.degree": 0.001, "mitigation": "ddp"}
+    assert parsed[1]["nsr"] == {"median": 0.05, "max": 0.3}
+
+
+def test_a_fixed_period_is_one_number_and_no_period_no_column(tmp_path: Path) -> None:
+    quickstart(tmp_path / "sweep", seeds=1, steps=20)
+    assert " period " in render(tmp_path / "sweep", width=200)
+    golden(tmp_path / "golden", [0.9])
+    assert " period " not in render(tmp_path / "golden", width=200)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from math import isnan
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from paftbench.analysis.cells import NO_GAP, Cell, cells, gap_closed, overhead
@@ -47,6 +48,7 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         "divergence": {key: _mean(cell, _getter("divergence", key)) for key in ("final", "max", "before_sync")},
         "nsr": {key: _mean(cell, _getter("nsr", key)) for key in ("median", "max")},
         "strikes": {key: _mean(cell, _getter("strikes", key)) for key in ("drawn", "landed", "changed")},
+        "periods": _periods(cell),
         "extra_bytes": _mean(cell, _getter("mitigation", "bytes")),
         "overhead": _mean(cell, lambda run: overhead(sweep, run)),
         "points": {**{view: metrics[view].points for view in VIEWS}, "gap_closed": gaps[judge][1].points},
@@ -68,6 +70,12 @@ def _mean(cell: Cell, value: Callable[[Run], float | None]) -> float | None:
 
 def _getter(*keys: str) -> Callable[[Run], float | None]:
     return lambda run: run.get(*keys)
+
+
+def _periods(cell: Cell) -> Row | None:
+    """Of the synchronisations of all runs; None without any."""
+    periods = [period for run in cell.done for period in run.get("mitigation", "periods") or ()]
+    return {"lowest": min(periods), "median": median(periods), "highest": max(periods)} if periods else None
 
 
 def _gap(sweep: Sweep, cell: Cell, view: View) -> tuple[float | str | None, Summary]:
@@ -104,7 +112,8 @@ def render(directory: Path, by: str | None = None, width: int | None = None) -> 
     parts = [names | effects | causes]
     if needed(parts[0]) > width:
         effects = effects if needed(names | effects) <= width else _effects(found, _judges(found))
-        parts = [names | effects, names | causes]
+        flat = _names(found, lines=1)
+        parts = [names | effects, (flat if needed(flat | causes) <= width else names) | causes]
     sections = [row["grid"] for row in found]
     texts = [draw(part, sections=sections, width=width, left=("grid", "cell", "outcomes")) for part in parts]
     return "\n\n".join([*texts, "\n".join(notes(found))])
@@ -119,18 +128,21 @@ def _judges(found: Sequence[Row]) -> list[str]:
     return sorted({row["judge"] for row in found})
 
 
-def _names(found: Sequence[Row]) -> Columns:
+def _names(found: Sequence[Row], lines: int = 2) -> Columns:
     names: Columns = {"grid": [row["grid"] for row in found]} if any(row["grid"] for row in found) else {}
-    names["cell"] = [_two_lines(row["cell"]) for row in found]
+    names["cell"] = [row["cell"].replace(" ", "\n", lines - 1) for row in found]
     names["seeds"] = [f"{row['seeds']}{'*' if row['claim'] == 'none' else ''}" for row in found]
     return names
 
 
 def _causes(found: Sequence[Row]) -> Columns:
+    periods = [_chosen(row["periods"]) for row in found]
     return {
         "divergence": [number(row["divergence"]["max"]) for row in found],
         "nsr": [number(row["nsr"]["median"]) for row in found],
+        "nsr max": [number(row["nsr"]["max"]) for row in found],
         "strikes": [compact(row["strikes"]["drawn"]) for row in found],
+        **({"period": periods} if any(text != "-" for text in periods) else {}),
         "extra bytes": [size(row["extra_bytes"]) for row in found],
         "overhead": ["-" if row["overhead"] is None else f"{row['overhead']:.2f}x" for row in found],
     }
@@ -147,8 +159,12 @@ def _effects(found: Sequence[Row], ranged: Collection[str]) -> Columns:
     }
 
 
-def _two_lines(cell: str) -> str:
-    return cell.replace(" ", "\n", 1)
+def _chosen(periods: Row | None) -> str:
+    """`10`, or of periods that were chosen `2..10 (4)`."""
+    if periods is None:
+        return "-"
+    low, high = periods["lowest"], periods["highest"]
+    return f"{low}" if low == high else f"{low}..{high} ({periods['median']:g})"
 
 
 def _outcomes(row: Row) -> str:
@@ -177,8 +193,10 @@ def notes(found: Sequence[Row]) -> list[str]:
     metric = ", ".join(sorted({row["metric"] for row in found if row["metric"]}))
     said = [
         f"{metric or 'metric'}: mean over seeds; judged by {', '.join(_judges(found))}."
-        " Per run: the largest divergence, the median step's nsr, strikes, extra bytes."
+        " Per run: the largest divergence, nsr of the median and of the worst step, strikes, extra bytes."
     ]
+    if any(row["periods"] and row["periods"]["lowest"] < row["periods"]["highest"] for row in found):
+        said.append("period: lowest..highest (median) over the synchronisations of all runs.")
     if any(row["claim"] == "range" for row in found):
         said.append("low..high: the range of 3 or 4 seeds.")
     if any(row["claim"] == "interval" for row in found):
