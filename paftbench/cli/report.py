@@ -1,6 +1,6 @@
 """`paftbench report`: a sweep as one HTML file."""
 
-from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -25,12 +25,13 @@ def report(
 
 def _about(directory: Path) -> str:
     """The sentence of the shipped experiment of that name: records do not carry it."""
-    from paftbench.experiment.file import load, shipped_experiments
+    import yaml
+
     from paftbench.store import read_results
 
     names = {str(record.planned["experiment"]) for record in read_results(directory)}
-    if len(names) != 1 or not names <= shipped_experiments().keys():
+    root = Path(str(files("experiments")))
+    shipped = {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+    if len(names) != 1 or not names <= shipped.keys():
         return ""
-    with suppress(ValueError, LookupError):
-        return load(names.pop()).about
-    return ""
+    return str(yaml.safe_load(shipped[names.pop()].read_text(encoding="utf-8")).get("about", ""))

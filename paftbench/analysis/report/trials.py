@@ -81,7 +81,7 @@ def trial_table(sweep: Sweep) -> TrialTable:
     """A line per trial, in the order of the cells; columns in which no trial has a value are left out."""
     place = {run.id: i for i, run in enumerate(run for cell in cells(sweep) for run in cell.runs)}
     rows = sorted(trial_rows(sweep), key=lambda row: place[row["id"]])
-    shown = [name for name in (*_key_columns(rows), *_SHOWN) if any(row[name] is not None for row in rows)]
+    shown = [name for name in (*_key_columns(rows), *_SHOWN) if any(_value(row, name).text != "-" for row in rows)]
     return TrialTable(
         columns=[_column(name, rows) for name in shown],
         lines=[(row["id"], row["outcome"], [_value(row, name) for name in shown]) for row in rows],
