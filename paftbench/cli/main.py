@@ -10,6 +10,7 @@ from paftbench.cli.doctor import doctor
 from paftbench.cli.export import export
 from paftbench.cli.ls import ls
 from paftbench.cli.options import taking_plugins
+from paftbench.cli.paper import paper
 from paftbench.cli.plot import plot
 from paftbench.cli.report import report
 from paftbench.cli.run import run
@@ -28,6 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(paper)
 app.command()(ls)
 for _looking in (status, table, plot, report, export, data, doctor):
     app.command()(taking_plugins(_looking))

@@ -24,9 +24,9 @@ def layout_of(workload: Workload) -> Layout:
     """The parameters of a workload's model, built without memory where the model allows it."""
     try:
         with torch.device("meta"):
-            return Layout.of(workload.model())
+            return Layout.of(workload.skeleton())
     except (RuntimeError, NotImplementedError):
-        return Layout.of(workload.model())
+        return Layout.of(workload.skeleton())
 
 
 def check_faults(trial: Trial, where: str) -> None:

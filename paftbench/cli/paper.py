@@ -1,0 +1,159 @@
+"""`paftbench paper`: the paper's tables and figures, run where they are missing, drawn beside the paper's, judged."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paftbench.cli import sweeping
+from paftbench.cli.options import PluginFiles, load_plugins, message
+
+if TYPE_CHECKING:
+    from paftbench.engines.local import LocalEngine
+    from paftbench.store import Planned
+    from paftbench.sweep import Policy
+
+GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
+          "fig9": "fig9", "all": ""}  # fmt: skip
+HERE = "leave them out (workers=4) or let nodes=1 say that this one has all the GPUs"
+Plans = dict[str, list["Planned"]]
+
+
+class Scale(StrEnum):
+    """How large: nano models here, or the paper's own models, data and schedules."""
+
+    SMALL = "small"
+    PAPER = "paper"
+
+
+def paper(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ITEM]... [KEY=VALUE]...",
+            help="table1, fig5a, optimizer_state, ..; or all (the default), tables, figures, fig5; fields of a trial.",
+        ),
+    ] = None,
+    scale: Annotated[Scale, typer.Option("--scale", help="Nano models, or the paper's own.")] = Scale.SMALL,
+    tflops: Annotated[
+        float | None,
+        typer.Option("--tflops", metavar="X", help="With -n at scale paper: TFLOP/s that your GPU sustains in fp32."),
+    ] = None,
+    plan_only: sweeping.PlanOnly = False,
+    jobs: sweeping.Jobs = None,
+    keyword: sweeping.Keyword = None,
+    out: sweeping.Out = sweeping.OUT,
+    placement: sweeping.PlacementField = None,
+    procs: sweeping.ProcsField = None,
+    device: sweeping.DeviceField = None,
+    engine: sweeping.EngineName = sweeping.Engine.LOCAL,
+    stop_at_error: sweeping.StopAtError = False,
+    retry_errors: sweeping.RetryErrors = False,
+    force: sweeping.Force = False,
+    rerun_stale: sweeping.RerunStale = False,
+    plugin: PluginFiles = None,
+) -> int:
+    """Reproduce the PAFT paper's tables and figures: run what is missing, draw ours beside theirs, judge each claim."""
+    items = chosen([text for text in arguments or () if "=" not in text])
+    overrides = [text for text in arguments or () if "=" in text]
+    if tflops is not None and not tflops > 0:
+        raise ValueError(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
+    from paftbench.sweep import Policy
+
+    plugins = load_plugins(plugin)
+    overrides += sweeping.fields(placement, procs, device)
+    plans = planned(items, scale, overrides, keyword, plugins, data_needed=not plan_only)
+    policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=rerun_stale, stop_at_error=stop_at_error)
+    local = sweeping.local_engine(jobs)
+    root = root_of(out, scale)
+    if plan_only:
+        from paftbench.cli.paper_plan import show
+
+        show(root, plans, scale.value, policy, local.slots, tflops)
+        return 0
+    return reproduced(root, plans, scale, policy, local)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Items in the paper's order, groups spelt out; `LookupError` with the nearest names for one that is neither."""
+    from paftbench.analysis.paper import ITEMS
+    from paftbench.plugins import did_you_mean
+
+    wanted: set[str] = set()
+    for name in names or ["all"]:
+        if name not in ITEMS and name not in GROUPS:
+            raise LookupError(f"the paper has no item {name!r}{did_you_mean(name, [*ITEMS, *GROUPS])}")
+        wanted.update([name] if name in ITEMS else (item for item in ITEMS if item.startswith(GROUPS[name])))
+    return [item for item in ITEMS if item in wanted]
+
+
+def root_of(out: Path, scale: Scale) -> Path:
+    """Where items lie, a directory each; scales never mix."""
+    return out / "paper" if scale is Scale.SMALL else out / "paper" / f"scale-{scale.value}"
+
+
+def planned(
+    items: Sequence[str],
+    scale: Scale,
+    overrides: Sequence[str],
+    keyword: str | None,
+    plugins: Sequence[Path],
+    *,
+    data_needed: bool,
+) -> Plans:
+    """The trials of every item, all of them validated before any runs; items without any that `-k` selects left out."""
+    from paftbench.experiment import load, plan
+
+    plans: Plans = {}
+    for item in items:
+        experiment = load(f"paper/{item}", scale.value)
+        everything = plan(experiment, overrides, plugins=plugins, data_needed=data_needed)
+        if selected := sweeping.matching(everything, keyword):
+            plans[item] = selected
+    if not plans:
+        raise LookupError(f"-k {keyword!r} matches no trial of {', '.join(items)}; list them with -n")
+    return plans
+
+
+def reproduced(root: Path, plans: Plans, scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
+    """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
+    from paftbench.sharing import share
+
+    for item, trials in plans.items():
+        if any(trial.trial.nodes > 1 for trial in trials):
+            raise ValueError(f"{item}: it has trials of more than one machine; {HERE}")
+    code = 0
+    fresh: set[str] = set()
+    for item, trials in plans.items():
+        directory = root / item
+        message(f"{item}:")
+        shared = share(directory, trials, policy, only=fresh if policy.force else None)
+        if shared:
+            message(f"{len(shared)} trials are those of other items, copied")
+        # With --force a copy of what has just run again is as new as it can be.
+        own = [trial for trial in trials if not (policy.force and trial.id in shared)]
+        code = max(code, sweeping.swept(directory, own, policy, engine)) if own else code
+        fresh.update(trial.id for trial in trials)
+        look(item, directory, scale)
+        if code and policy.stop_at_error:
+            break
+    return code
+
+
+def look(item: str, directory: Path, scale: Scale) -> None:
+    """Draw an item beside the paper's and judge its claims; paths and verdicts on stdout, and kept in its directory."""
+    from paftbench.analysis import paper as analysis
+    from paftbench.files import write_json, write_text
+
+    for path in analysis.draw(item, directory, scale=scale.value):
+        typer.echo(path)
+    verdicts = analysis.verdicts(item, directory, scale=scale.value)
+    text = analysis.render(verdicts)
+    write_text(directory / "verdicts.txt", text + "\n")
+    found = {"schema": 1, "item": item, "scale": scale.value, "verdicts": [asdict(verdict) for verdict in verdicts]}
+    write_json(directory / "verdicts.json", found)
+    typer.echo(text)
+    typer.echo(directory / "verdicts.txt")
