@@ -108,6 +108,8 @@ def test_the_fields_worst_ratio_stands_where_the_nsr_says(sweep: Path) -> None:
     # Between 1e-5 (0.02) and 1e-4 (3), on a straight line of logarithms.
     share = np.log(0.05 / 0.02) / np.log(3 / 0.02)
     assert ladder(sweep, "flips").degree_of(0.05) == pytest.approx(1e-5 * 10**share)
+    assert ladder(sweep, "noise").degree_of(0.03) == pytest.approx(1e-3 * 0.6)  # a little before the first
+    assert ladder(sweep, "noise").degree_of(0.02) is None and ladder(sweep, "stale").degree_of(0.05) is None
     where = {
         unit: [line for line in axes.lines if len(set(line.get_xdata())) == 1] for unit, axes in axes_of(sweep).items()
     }

@@ -94,6 +94,15 @@ def test_two_rules_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert draw(tmp_path, ["periods", "timeline"])
 
 
+def test_more_than_two_rules_have_a_row_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {rule: [{**DYN, "rule": rule}] for rule in ("paper", "code", "consensus")}
+    monkeypatch.setattr(synthetic_core, "DEFENCES", rules)
+    core(tmp_path, seeds=1, steps=30, grids=("noise",))
+    titles = [row.get_suptitle() for row in figure(load(tmp_path)).subfigs]
+    common = "ResNet nano on digits: Gaussian noise (shown, no claim), "
+    assert titles == [f"{common}code", f"{common}consensus", f"{common}paper"]
+
+
 def test_the_timeline_shows_chosen_periods_below_the_syncs(tmp_path: Path) -> None:
     drawn = timeline(load(one(tmp_path, {9: DECISION, 13: {**DECISION, "period": 7}})))
     ticks, chosen, noise = drawn.axes

@@ -82,7 +82,10 @@ class Ladder:
         return None if all(map(isnan, worst)) else Realised(of="worst step", values=tuple(worst))
 
     def degree_of(self, nsr: float) -> float | None:
-        """The degree at which plain DDP would meet an NSR: the line through the nearest two in logarithms."""
+        """The degree at which plain DDP would meet an NSR: on the line through the nearest two in logarithms.
+
+        None where that is more than a factor of 2 beyond what was measured.
+        """
         known = [
             (log10(value), log10(degree))
             for value, degree in zip(self.realised.values if self.realised else (), self.degrees, strict=False)
@@ -93,6 +96,8 @@ class Ladder:
         if not pairs:
             return None
         (low, start), (high, end) = min(pairs, key=lambda pair: max(pair[0][0] - target, target - pair[1][0], 0.0))
+        if not low - log10(2) <= target <= high + log10(2):
+            return None
         return float(10 ** (start + (end - start) * (target - low) / (high - low)))
 
 

@@ -16,7 +16,7 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import summarise
 
 COLUMNS, HEIGHT = 3, 3.0
-FIELD = f"NSR {FIELD_NSR:g}: the worst measured in the field (Ma et al. 2025)"
+FIELD = f"NSR {FIELD_NSR:g}: worst in the field (Ma et al. 2025)"
 INTERVAL, CHANCE = "95 % interval", "chance"
 
 
@@ -44,10 +44,12 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, Look], leftmost: boo
     """One panel; returns which kinds of extra marks the legend has to explain."""
     at = places(ladder.degrees)
     gap = min(np.diff(sorted(at.values())), default=1.0)
+    low, high = min(at.values()) - 0.45 * gap, max(at.values()) + 0.45 * gap
+    axes.set_xlim(low, high)
+    room = min(gap, 0.2 * (high - low))
     names = [name for name in look if name in ladder.names]
-    shifts = np.linspace(-0.14, 0.14, len(names)) * gap if len(names) > 1 else np.zeros(1)
+    shifts = np.linspace(-0.2, 0.2, len(names)) * room if len(names) > 1 else np.zeros(1)
     scale = Scale.of(ladder)
-    axes.set_xlim(min(at.values()) - 0.45 * gap, max(at.values()) + 0.45 * gap)
     drawn = _draw_references(axes, ladder, look, scale)
     for name, shift in zip(names, shifts, strict=True):
         drawn |= _draw_series(axes, ladder, name, look[name], {degree: x + shift for degree, x in at.items()}, scale)
@@ -56,7 +58,7 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, Look], leftmost: boo
         for name in names
         for degree in ladder.degrees
     }
-    drawn |= draw_edge(axes, marks, at, gap, look, scale)
+    drawn |= draw_edge(axes, marks, at, room, look, scale)
     axes.set_xticks(list(at.values()), [brief(degree) for degree in at])
     axes.set_xlabel(f"degree ({ladder.unit}), log scale", labelpad=2)
     axes.grid(False, axis="x")
@@ -135,10 +137,8 @@ def _draw_nsr(axes: Axes, ladder: Ladder, at: dict[float, float]) -> None:
 
 def _handles(look: dict[str, Look], drawn: set[str]) -> list[Line2D | Patch]:
     found: list[Line2D | Patch] = [
-        Line2D([], [], label=own.label, linewidth=1.8, marker=own.marker, markersize=4, **own.of_line())
-        if name != "golden"
-        else Line2D([], [], label="golden (no faults), mean and range", linewidth=1.8, **own.of_line())
-        for name, own in look.items()
+        Line2D([], [], label=own.label, linewidth=1.8, markersize=4, marker=own.marker.strip("_"), **own.of_line())
+        for own in look.values()
     ]
     if INTERVAL in drawn:
         found.append(Patch(label=f"{INTERVAL} of the mean", facecolor=GREY, alpha=0.25, linewidth=0))

@@ -22,11 +22,14 @@ def draw_edge(
     axes: Axes,
     marks: Mapping[tuple[str, float], Sequence[str]],
     at: Mapping[float, float],
-    gap: float,
+    room: float,
     look: Mapping[str, Look],
     scale: Scale,
 ) -> set[str]:
-    """A row per mitigation with broken runs, a mark per run; sets the y limits. Returns the kinds of marks drawn."""
+    """A row per mitigation with broken runs, a mark per run; sets the y limits. Returns the kinds of marks drawn.
+
+    `room` is what a degree has on the x axis.
+    """
     names = list(dict.fromkeys(name for (name, _), kinds in marks.items() if kinds))
     share = _ROW * len(names) + (0.02 if names else 0.0)
     height = (scale.high - scale.low) * share / (1 - share)
@@ -43,7 +46,7 @@ def draw_edge(
         place = share_of_row if scale.worse == "bottom" else 1 - share_of_row
         for degree, x in at.items():
             kinds = marks.get((name, degree), ())
-            beside = x + 0.1 * gap * (np.arange(len(kinds)) - (len(kinds) - 1) / 2)
+            beside = x + 0.1 * room * (np.arange(len(kinds)) - (len(kinds) - 1) / 2)
             for kind, x_mark in zip(kinds, beside, strict=True):
                 axes.scatter(
                     x_mark, low + place * (high - low), marker=MARKS[kind], s=30, color=look[name].color,

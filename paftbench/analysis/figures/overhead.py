@@ -23,9 +23,9 @@ PARTS = {
     "optimizer": ("optimizer",),
 }  # fmt: skip
 SHADES = {
-    "data": "#d9d9d9",
+    "data": "#e0e0e0",
     "forward, backward, all-reduce": "#a6bddb",
-    "optimizer": "#bdbdbd",
+    "optimizer": "#b2abd2",
     "mitigation": "#d7301f",
 }
 WIDTH = 0.8  # of the group of bars of one mitigation

@@ -1,6 +1,6 @@
 """The one picture of a sweep: how training went, how far replicas drifted, when they were struck and when averaged."""
 
-from math import isfinite
+from math import ceil, isfinite
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,7 +23,8 @@ def figure(sweep: Sweep) -> Figure:
     shown = hardest(panels(sweep))
     look = looks(shown)
     fig = canvas(9.6, 0.75 + 2.15 * len(shown))
-    heading, *rows = fig.subfigures(len(shown) + 1, 1, squeeze=False, height_ratios=[0.14, *[1.0] * len(shown)]).flat
+    heights = [0.14 * ceil(len(look) / 5), *[1.0] * len(shown)]
+    heading, *rows = fig.subfigures(len(shown) + 1, 1, squeeze=False, height_ratios=heights).flat
     heading.legend(handles=handles(look), loc="center", ncols=min(5, len(look)), handlelength=2.8, columnspacing=1.6)
     for part, panel in zip(rows, shown, strict=True):
         part.suptitle(panel.title, x=0.012, ha="left", fontsize=9, fontweight="bold")

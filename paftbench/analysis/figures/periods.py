@@ -33,6 +33,8 @@ def figure(sweep: Sweep) -> Figure:
     fig = canvas(max(5.2, 2.9 * columns), sum(heights))
     for line, row in zip(fig.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0], rows, strict=True):
         title, names = _titles([panel for panel, _ in row])
+        if len({name for _, runs in shown for name in runs}) > 2:
+            title += f", {', '.join(look[name].label for name in row[0][1])}"
         line.suptitle(title, x=0.008, ha="left", fontsize=8.5, fontweight="bold")
         for part, name, (panel, runs) in zip(line.subfigures(1, columns, squeeze=False)[0], names, row, strict=False):
             axes = part.subplots(2, 1, sharex=True, height_ratios=[2, 1.2]) if estimates(runs) else [part.subplots()]
@@ -100,7 +102,8 @@ def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look])
     low, high = axes.get_ylim()
     if high / low < 4:  # room for two labels
         axes.set_ylim(low / 2, high * 2)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=5))
+    subs = (1.0, 2.0, 5.0) if high / low < 30 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
     axes.yaxis.set_major_formatter(lambda value, _: brief(value))
     axes.yaxis.set_minor_locator(NullLocator())
 
@@ -133,9 +136,17 @@ def _level(run: Run, steps: Floats) -> Floats:
 
 
 def _rows(shown: Sequence[tuple[Panel, Deciding]]) -> list[list[tuple[Panel, Deciding]]]:
-    groups: dict[tuple[str, str], list[tuple[Panel, Deciding]]] = {}
+    """A row per workload and grid; of more than two mitigations one each, since their lines would cover each other."""
+    together: dict[tuple[str, str], set[str]] = {}
     for panel, runs in shown:
-        groups.setdefault((panel.workload, panel.grid), []).append((panel, runs))
+        together.setdefault((panel.workload, panel.grid), set()).update(runs)
+    groups: dict[tuple[str, ...], list[tuple[Panel, Deciding]]] = {}
+    for panel, runs in shown:
+        place = (panel.workload, panel.grid)
+        parts = [runs] if len(together[place]) <= 2 else [{name: own} for name, own in runs.items()]
+        for part in parts:
+            key = place if len(together[place]) <= 2 else (*place, *part)
+            groups.setdefault(key, []).append((panel, part))
     ordered = sorted(groups.values(), key=lambda group: by_model(group[0][0].lead))
     return [group[i : i + COLUMNS] for group in ordered for i in range(0, len(group), COLUMNS)]
 

@@ -87,7 +87,7 @@ def legend_on_top(fig: Figure, handles: Sequence[Any]) -> None:
     """A legend above all panels, in as many columns as fit; the figure grows by its height."""
     width, height = fig.get_size_inches()
     # Inches of a label's letter at the legend's font size, and of what stands beside it.
-    widths = [0.066 * len(handle.get_label()) + 0.62 for handle in handles]
+    widths = [0.06 * len(handle.get_label()) + 0.6 for handle in handles]
     columns = len(widths)
     while columns > 1 and sum(max(column) for column in _dealt(widths, columns)) > width:
         columns -= 1
