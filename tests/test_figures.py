@@ -18,8 +18,8 @@ from paftbench.analysis.figures import FIGURES, draw, narrowed
 from paftbench.analysis.figures.divergence import closed_form
 from paftbench.analysis.figures.overview import LIMITS
 from paftbench.analysis.figures.overview import figure as overview
-from paftbench.analysis.figures.style import BLACK, BLUE, PURPLE, VERMILLION, looks
-from paftbench.analysis.figures.traces import draw_divergence, trace
+from paftbench.analysis.figures.style import BLACK, BLUE, PURPLE, VERMILLION, Look, looks
+from paftbench.analysis.figures.traces import draw_divergence, draw_seeds, on_common_steps, trace
 from paftbench.analysis.panels import hardest, panels
 from paftbench.analysis.runs import load
 from paftbench.cli.main import exit_code
@@ -98,6 +98,25 @@ def test_every_seed_and_the_median_are_drawn(sweep: Path) -> None:
     assert len(ddp) == 4
     seeds = np.array([line.get_ydata() for line in ddp[:3]])
     assert np.array_equal(ddp[3].get_ydata(), np.median(seeds, axis=0))
+
+
+def test_the_median_of_seeds_that_synchronised_at_different_steps_is_taken_step_by_step() -> None:
+    lines = [
+        (np.array([1.0, 2, 2, 3]), np.array([1.0, 2, 0, 1])),  # synchronised after step 2
+        (np.array([1.0, 2, 3, 3]), np.array([3.0, 4, 5, 0])),  # after step 3
+        (np.array([1.0, 2]), np.array([5.0, 6])),  # ended after step 2
+    ]
+    x, values = on_common_steps(lines)
+    assert x.tolist() == [1, 1, 2, 2, 3, 3]
+    assert values[0].tolist() == [1, 1, 2, 0, 1, 1] and values[1].tolist() == [3, 3, 4, 4, 5, 0]
+    axes = Figure().add_subplot()
+    draw_seeds(axes, lines, Look(label="x", color=BLUE))
+    assert np.array_equal(np.asarray(axes.lines[-1].get_ydata()), [3, 3, 4, 4, nan, nan], equal_nan=True)
+
+
+def test_every_figure_is_described() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "figures.md").read_text()
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == list(FIGURES)
 
 
 def test_zero_divergence_has_a_place_on_the_log_axis(tmp_path: Path) -> None:

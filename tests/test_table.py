@@ -160,7 +160,8 @@ def test_looking_never_imports_what_trains() -> None:
     code = (
         "import sys, paftbench.cli.table, paftbench.cli.plot, paftbench.theory, paftbench.analysis.table,"
         " paftbench.analysis.injections, paftbench.analysis.figures.overview, paftbench.analysis.figures.divergence,"
-        " paftbench.analysis.figures.curves, paftbench.analysis.figures.timeline;"
+        " paftbench.analysis.figures.curves, paftbench.analysis.figures.timeline, paftbench.analysis.figures.degree,"
+        " paftbench.analysis.figures.periods, paftbench.analysis.figures.overhead, paftbench.cli.status;"
         "assert not {'torch', 'pandas', 'matplotlib.pyplot'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -125,7 +125,7 @@ def _positive(value: float | None) -> bool:
 def _stairs(run: Run) -> tuple[Floats, Floats]:
     """Completed steps and the period from there on: the first one at 0, every choice, and the end of the run."""
     decisions = trace(run).decisions
-    x = [0, *(step for step, _ in decisions), run.trial["steps"]]
+    x = [0, *(step for step, _ in decisions), run.get("stopped_at") or run.trial["steps"]]
     periods = [decision["period"] for _, decision in decisions]
     return np.array(x, dtype=float), np.array([decisions[0][1]["period_before"], *periods, periods[-1]], dtype=float)
 

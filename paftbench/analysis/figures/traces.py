@@ -61,16 +61,35 @@ def history(run: Run, view: View) -> tuple[Floats, Floats]:
 
 
 def draw_seeds(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float = 1.6) -> None:
-    """Each seed as a thin line, and their median on top where they share their steps."""
+    """Each seed as a thin line, and their median on top."""
     drawn = [(x, y) for x, y in lines if len(x)]
     if len(drawn) > 1:
         for x, y in drawn:
             axes.plot(x, y, color=look.color, linewidth=0.6, alpha=0.4, zorder=look.order - 1)
     if not drawn:
         return
-    same = [y for x, y in drawn if len(x) == len(drawn[0][0]) and np.array_equal(x, drawn[0][0])]
-    # A step at which some seed is not finite has no median: the line stops there.
-    axes.plot(drawn[0][0], np.median(np.stack(same), axis=0), linewidth=width, **look.of_line())
+    x, values = drawn[0][0], np.stack([y for _, y in drawn]) if _alike(drawn) else None
+    if values is None:
+        x, values = on_common_steps(drawn)
+    # A step at which some seed is not finite, or has ended, has no median: the line stops there.
+    axes.plot(x, np.median(values, axis=0), linewidth=width, **look.of_line())
+
+
+def _alike(lines: Sequence[tuple[Floats, Floats]]) -> bool:
+    return all(np.array_equal(x, lines[0][0]) for x, _ in lines)
+
+
+def on_common_steps(lines: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Each step of any line twice, [2t], and each line's first and last value at it, [S, 2t]; NaN where it has none."""
+    steps = np.unique(np.concatenate([x for x, _ in lines]))
+    rows = []
+    for x, y in lines:
+        first, after = np.searchsorted(x, steps, side="left"), np.searchsorted(x, steps, side="right")
+        known = after > first
+        pairs = np.full((len(steps), 2), np.nan)
+        pairs[known] = np.stack([y[first[known]], y[after[known] - 1]], axis=1)
+        rows.append(pairs.ravel())
+    return np.repeat(steps, 2), np.stack(rows)
 
 
 def draw_curves(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
