@@ -48,7 +48,7 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, Look], leftmost: boo
     axes.set_xlim(low, high)
     room = min(gap, 0.2 * (high - low))
     names = [name for name in look if name in ladder.names]
-    shifts = np.linspace(-0.2, 0.2, len(names)) * room if len(names) > 1 else np.zeros(1)
+    shifts = np.linspace(-0.13, 0.13, len(names)) * room if len(names) > 1 else np.zeros(1)
     scale = Scale.of(ladder)
     drawn = _draw_references(axes, ladder, look, scale)
     for name, shift in zip(names, shifts, strict=True):

@@ -21,7 +21,7 @@ class Scale:
 
     @classmethod
     def of(cls, ladder: Ladder) -> "Scale":
-        """All finite numbers; of a loss none far above the untrained model's."""
+        """All finite numbers, of a loss none far above the untrained model's; no narrower than four tolerances."""
         panel = ladder.panel
         runs = [run for group in panel.series.values() for run in group]
         values = _finite(run.metric(panel.judge) for run in runs)
@@ -31,6 +31,8 @@ class Scale:
             limit = max(untrained) * 1.05
             values = [value for value in values if value <= limit] or [limit]
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        missing = max(0.0, 4 * float(panel.lead.planned["tolerance"]) - (high - low)) / 2
+        low, high = low - missing, high + missing
         pad = 0.06 * (high - low) or max(0.01, 0.01 * abs(high))
         return cls(judge=panel.judge, low=low - pad, high=high + pad, worse="top" if smaller_is_better else "bottom")
 
