@@ -23,7 +23,7 @@ OPERATIONS: Final = 2
 # Bytes of a row, measured on trials of 4, 8 and 32 ranks; after so many rows of a process no more strikes are written.
 STEP_ROW, STEP_ROW_PER_RANK = 480, 22
 STRIKE_ROW, STRIKE_ROWS = 240, 200_000
-RECORD = 10_000
+RECORD = 6_000
 
 
 @dataclass(frozen=True, kw_only=True)
