@@ -8,7 +8,7 @@ import pytest
 
 from paftbench.analysis.paper import ITEMS
 from paftbench.cli.main import exit_code
-from paftbench.cli.paper import chosen
+from paftbench.cli.paper import Scale, chosen, refuse_mixture
 from paftbench.experiment.file import load
 from paftbench.experiment.needs import TFLOPS, absent_data, checkpoint_bytes, disk_bytes, needs_of, operations
 from paftbench.experiment.plan import plan
@@ -142,6 +142,33 @@ def test_scales_do_not_mix(tmp_path: Path) -> None:
     assert len(read_results(tmp_path / "paper" / "fig2a")) == 2
     records = read_results(tmp_path / "paper" / "scale-paper" / "fig2a")
     assert len(records) == 2 and {record.planned["trial"]["batch_per_rank"] for record in records} == {128}
+
+
+def test_variants_of_an_item_do_not_mix_but_parts_of_it_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    variant = ["fig2a", *TINY, "--out", tmp_path]
+    assert paper(*variant, "faults.noise.degree=0.1") == 0
+    assert paper(*variant, "-k", "degree=0.01") == 0 and len(read_results(tmp_path / "paper" / "fig2a")) == 3
+    capsys.readouterr()
+    assert paper("fig5a", "fig2a", "--out", tmp_path) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "fig2a holds trials of other settings than these; give variants an --out" in err
+    assert not (tmp_path / "paper" / "fig5a").exists()
+
+
+def test_a_part_of_an_item_may_run_before_and_after_the_whole(tmp_path: Path) -> None:
+    ids = {item.id for item in plan(load("paper/fig2a"))}
+    directory = tmp_path / "fig2a"
+    for name in sorted(ids):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "trial.json").write_text("{}")
+    narrowed = {item.id for item in plan(load("paper/fig2a"), ["seeds=1"])}
+    refuse_mixture("fig2a", Scale.SMALL, directory, narrowed)
+    refuse_mixture("fig2a", Scale.SMALL, directory, ids)
+    refuse_mixture("fig2a", Scale.SMALL, directory, {*ids, "one seed more"})
+    with pytest.raises(ValueError, match="other settings"):
+        refuse_mixture("fig2a", Scale.SMALL, directory, {*narrowed, "another"})
+    with pytest.raises(ValueError, match="other settings"):
+        refuse_mixture("fig2a", Scale.PAPER, directory, narrowed)
 
 
 def test_a_plan_lists_trials_and_what_is_left_for_each_item_and_writes_nothing(

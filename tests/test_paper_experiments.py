@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from paftbench.analysis.paper import ITEMS
+from paftbench.analysis.paper.claim import Where
+from paftbench.analysis.paper.claims import claims_of
+from paftbench.analysis.paper.measured import field
 from paftbench.cli.main import exit_code
 from paftbench.config import Trial
 from paftbench.experiment import load, plan, shipped_experiments
@@ -188,6 +191,26 @@ def test_items_have_the_trials_in_common_that_they_show_twice() -> None:
         assert ids[part] <= ids["table2"], part
     large = {item: {each.id for each in planned(item, "paper")} for item in DESIGNS}
     assert large["fig5a"] <= large["table1"] and large["fig5b"] <= large["table2"] and large["fig6c"] <= large["table2"]
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@ITEM
+def test_every_claim_of_the_paper_has_the_trials_it_compares(item: str, scale: str) -> None:
+    items = planned(item, scale)
+    sizes = {each.trial.world_size for each in items}
+
+    def seeds(label: str, where: Where) -> set[int]:
+        asked = [(path, value) for path, value in where if label != "golden" or not path.startswith("faults.")]
+        own = [each for each in items if each.labels["mitigation"] == label]
+        return {e.trial.seed for e in own if all(field(e.trial.spec(), path) == value for path, value in asked)}
+
+    for claim in claims_of(item, scale):
+        if claim.statistic == "arithmetic" or dict(claim.where).get("world_size", min(sizes)) not in sizes:
+            assert claim.statistic == "arithmetic" or item == "table3"
+            continue
+        versus = tuple((dict(claim.where) | dict(claim.versus)).items())
+        left, right = seeds(claim.left, claim.where), seeds(claim.right or claim.left, versus)
+        assert len(left & right) >= 3, claim.text
 
 
 def test_the_papers_workers_of_table_3_are_processes_on_nodes_of_4() -> None:

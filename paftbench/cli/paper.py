@@ -1,7 +1,7 @@
 """`paftbench paper`: the paper's tables and figures, run where they are missing, drawn beside the paper's, judged."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
           "fig9": "fig9", "all": ""}  # fmt: skip
 HERE = "leave them out (workers=4) or let nodes=1 say that this one has all the GPUs"
-Plans = dict[str, list["Planned"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The trials of an item with the user's overrides, and those of them that `-k` selects."""
+
+    everything: Sequence["Planned"]
+    selected: Sequence["Planned"]
 
 
 class Scale(StrEnum):
@@ -72,7 +79,7 @@ def paper(
     if plan_only:
         from paftbench.cli.paper_plan import show
 
-        show(root, plans, scale.value, policy, local.slots, tflops)
+        show(root, {item: own.selected for item, own in plans.items()}, scale.value, policy, local.slots, tflops)
         return 0
     return reproduced(root, plans, scale, policy, local)
 
@@ -103,44 +110,60 @@ def planned(
     plugins: Sequence[Path],
     *,
     data_needed: bool,
-) -> Plans:
+) -> dict[str, Plan]:
     """The trials of every item, all of them validated before any runs; items without any that `-k` selects left out."""
     from paftbench.experiment import load, plan
 
-    plans: Plans = {}
+    plans: dict[str, Plan] = {}
     for item in items:
         experiment = load(f"paper/{item}", scale.value)
         everything = plan(experiment, overrides, plugins=plugins, data_needed=data_needed)
         if selected := sweeping.matching(everything, keyword):
-            plans[item] = selected
+            plans[item] = Plan(everything=everything, selected=selected)
     if not plans:
         raise LookupError(f"-k {keyword!r} matches no trial of {', '.join(items)}; list them with -n")
     return plans
 
 
-def reproduced(root: Path, plans: Plans, scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
+def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
     """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
     from paftbench.sharing import share
 
-    for item, trials in plans.items():
-        if any(trial.trial.nodes > 1 for trial in trials):
+    for item, own in plans.items():
+        if any(trial.trial.nodes > 1 for trial in own.selected):
             raise ValueError(f"{item}: it has trials of more than one machine; {HERE}")
+        refuse_mixture(item, scale, root / item, {trial.id for trial in own.everything})
     code = 0
     fresh: set[str] = set()
-    for item, trials in plans.items():
+    for item, own in plans.items():
         directory = root / item
         message(f"{item}:")
-        shared = share(directory, trials, policy, only=fresh if policy.force else None)
+        shared = share(directory, own.selected, policy, only=fresh if policy.force else None)
         if shared:
             message(f"{len(shared)} trials are those of other items, copied")
         # With --force a copy of what has just run again is as new as it can be.
-        own = [trial for trial in trials if not (policy.force and trial.id in shared)]
-        code = max(code, sweeping.swept(directory, own, policy, engine)) if own else code
-        fresh.update(trial.id for trial in trials)
+        left = [trial for trial in own.selected if not (policy.force and trial.id in shared)]
+        code = max(code, sweeping.swept(directory, left, policy, engine)) if left else code
+        fresh.update(trial.id for trial in own.selected)
         look(item, directory, scale)
         if code and policy.stop_at_error:
             break
     return code
+
+
+def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Collection[str]) -> None:
+    """`ValueError` where a directory holds trials of other settings: figures and verdicts would take them together.
+
+    Parts of the item as its file has it go together, whatever part was run before.
+    """
+    found = {path.parent.name for path in directory.glob("*/trial.json") if not path.parent.name.startswith(".")}
+    if found <= set(planned):
+        return
+    from paftbench.experiment import load, plan
+
+    own = {trial.id for trial in plan(load(f"paper/{item}", scale.value), data_needed=False)}
+    if not found | set(planned) <= own:
+        raise ValueError(f"{directory} holds trials of other settings than these; give variants an --out of their own")
 
 
 def look(item: str, directory: Path, scale: Scale) -> None:
