@@ -1,5 +1,6 @@
 """`load_results`: a row per trial, from there a row per step, as pandas users expect."""
 
+import re
 import subprocess
 import sys
 from math import inf, isnan, nan
@@ -162,6 +163,18 @@ def test_frames_need_no_torch_and_the_package_no_pandas(directory: Path) -> None
         f"paftbench.load_results({str(directory)!r}).steps()\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_column_is_documented(tmp_path: Path) -> None:
+    trial = spec(RESNET, steps=2, seed=0, faults=[FAULT], mitigations=[])
+    rows = steps_rows(trial, [0.1, 0.2], [None, 0.25], lambda step: 7)
+    one_trial(tmp_path, [{**row, "decision": decided(row["step"])} for row in rows])
+    frame = paftbench.load_results(tmp_path)
+    text = (Path(__file__).resolve().parent.parent / "docs" / "reading.md").read_text()
+    named = set(re.findall(r"`([\w.]+)`", text))
+    shown = {*frame, *frame.steps()} - {"decision.step"}
+    assert not [name for name in shown if name not in named and not name.startswith("seconds.")]
+    assert {"decision.layer", "loss_worst", "nsr_max", "path"} <= shown
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
