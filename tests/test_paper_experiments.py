@@ -275,3 +275,40 @@ def test_table_3_starts_at_the_papers_scale_as_processes_of_ddp(tmp_path: Path) 
     (record,) = read_results(tmp_path / "paper" / "scale-paper" / "table3")
     assert record.result is not None and record.result["time"]["overhead_valid"]
     assert record.planned["trial"]["placement"] == "torchrun" and record.planned["trial"]["procs"] == 2
+
+
+SWITCHES = [
+    ("table1", "small", "faults.noise.degree=1e-2", lambda trial: trial.faults[0].model.degree == 1e-2),
+    ("fig5a", "small", "mitigations.paft_dyn.modulo=false", lambda trial: not trial.mitigations[0].modulo),
+    ("fig5a", "small", "mitigations.paft_dyn.rule=consensus", lambda trial: trial.mitigations[0].rule == "consensus"),
+    ("fig6a", "small", "mitigations.paft_sync.overlap=false", lambda trial: not trial.mitigations[0].overlap),
+    ("fig7b", "small", "mitigations.paft_sync.state=params", lambda trial: trial.mitigations[0].state == "params"),
+    ("fig7a", "paper", "optimizer.betas=[0.9,0.99]", lambda trial: trial.optimizer.betas == (0.9, 0.99)),
+    ("fig5a", "paper", "epochs=120", lambda trial: trial.steps == -(-120 * 50_000 // 512)),
+]
+
+
+@pytest.mark.parametrize(("item", "scale", "override", "shows"), SWITCHES, ids=lambda value: str(value)[:40])
+def test_the_switches_that_the_page_on_the_paper_names_do_what_it_says(
+    item: str, scale: str, override: str, shows: Any
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert f"`{override}`" in page
+    plugin = override.split(".")[1] if override.startswith("mitigations.") else ""
+    items = [
+        each.trial
+        for each in planned(item, scale, override)
+        if each.trial.faults and (not plugin or [own.name for own in each.trial.mitigations] == [plugin])
+    ]
+    assert items and all(shows(trial) for trial in items)
+
+
+@pytest.mark.parametrize("judge", ["worst_rank", "mean_model"])
+def test_the_judge_is_rank_0_unless_one_says_so(judge: str) -> None:
+    assert {each.judge for each in planned("fig5a", "small")} == {"rank0"}
+    assert {each.judge for each in planned("fig5a", "small", f"judge={judge}")} == {judge}
+
+
+def test_the_page_on_the_paper_names_every_item() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert all(f"`{item}`" in page for item in ITEMS)
