@@ -92,6 +92,7 @@ class Sweep:
             self.prepare()
         self._running: dict[Path, _Run] = {}
         self._stopping = False
+        self.engine.expect(module for item in self._pending.values() for module in item.trial.workload.imports)
         with deferred() as interrupted:
             try:
                 while not interrupted() and not self._stopping and (self._running or self._pending):

@@ -11,7 +11,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from paftbench.workloads.gpt2 import Gpt2
+from paftbench.workloads.llama2 import Llama2
+from paftbench.workloads.resnet import ResNet
+
 LIMIT_S = 60.0
+PRELOAD = ["paftbench.engines.preload", *ResNet.imports, *Gpt2.imports, *Llama2.imports]
 
 
 class RankError(AssertionError):
@@ -38,7 +43,7 @@ def attempt(
     A rank that does not end by itself fails the test.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["paftbench.engines.preload"])
+    context.set_forkserver_preload(PRELOAD)
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(world_size):

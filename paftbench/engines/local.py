@@ -6,6 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +19,9 @@ from paftbench.store import LOG
 GRACE_S = 5.0
 SERVER_LOST = 255  # multiprocessing's exit code of a process whose fork server has ended
 TARGET = "paftbench.trial:run_trial"
+ATTEMPTS = 10  # to start a trial, while its server keeps being killed
+POLL_S = 0.2
+PRELOAD = "paftbench.engines.preload"
 
 
 class Running(Protocol):
@@ -26,16 +33,17 @@ class Running(Protocol):
 
 
 class Forked:
-    """A virtual trial: one process forked from the server, which has imported torch already."""
+    """A virtual trial: one process forked from the server, which has imported the modules `preload` already."""
 
-    def __init__(self, target: str, directory: Path) -> None:
+    def __init__(self, target: str, directory: Path, preload: Sequence[str]) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["paftbench.engines.preload"])
-        self._process = context.Process(target=run_forked, args=(target, directory, directory / LOG))
-        # Ctrl-C reaches the whole terminal group: a server that still imports would die of it, with a traceback.
+        context.set_forkserver_preload(list(preload))
+        # Ctrl-C reaches the whole terminal group: a server that still imports would die of it, with a traceback. The
+        # tracker comes first, because starting it lets signals through again.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._process.start()
+            self._process = _started(context, (target, directory, directory / LOG))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -47,6 +55,17 @@ class Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def _started(context: ForkServerContext, arguments: tuple[str, Path, Path]) -> ForkServerProcess:
+    """A forked process; another server is started where the last has just been killed, which takes a moment to show."""
+    for _ in range(ATTEMPTS):
+        process = context.Process(target=run_forked, args=arguments)
+        with suppress(ConnectionError, EOFError):
+            process.start()
+            return process
+        time.sleep(POLL_S)
+    raise OSError(f"the server that trials are forked from ended {ATTEMPTS} times before it could start one")
 
 
 class Launched:
@@ -78,14 +97,16 @@ class Launched:
 class LocalEngine:
     """`slots` processes at a time; a torchrun trial takes as many slots as it has processes, and never more than all.
 
-    `target` is what a trial's process runs on its directory. A context manager: leaving it stops what still runs.
+    `target` is what a trial's process runs on its directory, `preload` what the server of virtual ones imports first.
+    A context manager: leaving it stops what still runs.
     """
 
-    def __init__(self, slots: int, target: str = TARGET) -> None:
+    def __init__(self, slots: int, target: str = TARGET, preload: str = PRELOAD) -> None:
         if slots < 1:
             raise ValueError(f"jobs (processes at a time) must be >= 1, got {slots}")
         self.slots = slots
         self._target = target
+        self._preload = [preload]
         self._running: dict[Path, tuple[Running, int]] = {}
 
     def __enter__(self) -> "LocalEngine":
@@ -94,13 +115,21 @@ class LocalEngine:
     def __exit__(self, *_: object) -> None:
         self.stop(list(self._running))
 
+    def expect(self, modules: Iterable[str]) -> None:
+        """Have the server import what trials to come need; said before the first of them starts."""
+        self._preload += [module for module in modules if module not in self._preload]
+
     def fits(self, processes: int) -> bool:
         """Whether a trial of so many processes can start now."""
         return sum(slots for _, slots in self._running.values()) + min(processes, self.slots) <= self.slots
 
     def start(self, directory: Path, processes: int, *, torchrun: bool) -> None:
         """Start the trial of a directory."""
-        running: Running = Launched(self._target, directory, processes) if torchrun else Forked(self._target, directory)
+        running: Running
+        if torchrun:
+            running = Launched(self._target, directory, processes)
+        else:
+            running = Forked(self._target, directory, self._preload)
         self._running[directory] = (running, min(processes, self.slots))
 
     def ended(self) -> list[tuple[Path, int]]:

@@ -44,6 +44,7 @@ class Workload(ABC):
     direction: ClassVar[Literal["max", "min"]]
     sizes: ClassVar[Mapping[str, str]] = {}
     find_unused_parameters: ClassVar[bool] = False
+    imports: ClassVar[tuple[str, ...]] = ()  # modules that `model` needs: processes of many trials share one import
 
     @abstractmethod
     def data_id(self) -> DataId:

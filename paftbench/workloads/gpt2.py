@@ -14,6 +14,7 @@ class Gpt2(LanguageModel):
     """GPT-2 of a `size` on text; `context` 0: the size's; `vocab` 0: bytes, or a token file's ids; more: a BPE."""
 
     name: ClassVar[str] = "gpt2"
+    imports: ClassVar[tuple[str, ...]] = ("transformers.models.gpt2.modeling_gpt2",)
     sizes: ClassVar[Mapping[str, str]] = {
         "nano": "2 layers of width 64, 0.12 million parameters in 28 tensors",
         "124m": "GPT-2 small: 12 layers of width 768, 124 million parameters",

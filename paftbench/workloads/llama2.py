@@ -17,6 +17,7 @@ class Llama2(LanguageModel):
     """LLaMA-2 of a `size` on text; `context` 0: the size's; `vocab` 0: bytes, or a token file's ids; more: a BPE."""
 
     name: ClassVar[str] = "llama2"
+    imports: ClassVar[tuple[str, ...]] = ("transformers.models.llama.modeling_llama",)
     sizes: ClassVar[Mapping[str, str]] = {
         "nano": "2 layers of width 64, 0.13 million parameters in 21 tensors",
         "124m": "12 layers of width 768, GPT-2's vocabulary and tied head, 124 million parameters",

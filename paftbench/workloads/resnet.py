@@ -77,6 +77,7 @@ class ResNet(Workload):
     name: ClassVar[str] = "resnet"
     metric: ClassVar[str] = "accuracy"
     direction: ClassVar[Literal["max", "min"]] = "max"
+    imports: ClassVar[tuple[str, ...]] = ("torchvision.models.resnet",)
     sizes: ClassVar[Mapping[str, str]] = {
         "nano": "3 blocks of 8 to 32 channels, 20 thousand parameters",
         "resnet18": "ResNet-18, 11 million parameters",
