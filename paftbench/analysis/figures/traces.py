@@ -175,11 +175,13 @@ def draw_ticks(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
 
 def draw_marks(axes: Axes, steps: Floats, height: float, color: str) -> None:
     """A tick per step at `height`; steps in a row are a bar, not a comb."""
-    for first, last in _stretches(steps):
-        if last > first:
-            axes.broken_barh([(first - 0.5, last - first + 1)], (height - 0.3, 0.6), color=color, linewidth=0)
-        else:
-            axes.vlines(first, height - 0.36, height + 0.36, color=color, linewidth=0.9)
+    stretches = _stretches(steps)
+    bars = [(first - 0.5, last - first + 1) for first, last in stretches if last > first]
+    ticks = [first for first, last in stretches if last == first]
+    if bars:
+        axes.broken_barh(bars, (height - 0.3, 0.6), color=color, linewidth=0)
+    if ticks:
+        axes.vlines(ticks, height - 0.36, height + 0.36, color=color, linewidth=0.9)
 
 
 def _stretches(steps: Floats) -> list[tuple[float, float]]:
