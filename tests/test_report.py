@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from base64 import b64decode
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -329,6 +330,14 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("paftbench: error: ") and err.count("\n") == 1 and expected in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_pages_parts_travel_with_the_package() -> None:
+    root = Path(__file__).resolve().parent.parent
+    globs = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["paftbench"]
+    shipped = {path for glob in globs for path in (root / "paftbench").glob(glob)}
+    parts = [path for path in Path(page_module.__file__).parent.iterdir() if path.suffix in (".html", ".css", ".js")]
+    assert len(parts) == 3 and {*parts} <= shipped
 
 
 def test_a_report_needs_no_torch(tmp_path: Path) -> None:
