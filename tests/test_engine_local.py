@@ -17,8 +17,8 @@ from paftbench import verdict
 from paftbench.engines.local import LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.store import Planned, read_json, read_results, try_claim
 from paftbench.plans import known_record, state_of
+from paftbench.store import Planned, read_json, read_results, try_claim
 from paftbench.sweep import Finished, Policy, Sweep
 
 FAKE = "fake_trial:run"
@@ -267,15 +267,6 @@ def test_sigkill_of_a_sweep_leaves_no_process_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_until(lambda: processes_of(tmp_path) == [], 10)
-
-
-def test_two_sweeps_that_share_a_directory_run_each_trial_once(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "all.behaviour").write_text(json.dumps({"sleep": 0.3}))
-    both = [sweep_process(tmp_path), sweep_process(tmp_path)]
-    assert [process.wait(timeout=120) for process in both] == [0, 0]
-    assert len(starts(tmp_path / "runs")) == 4 == len(set(starts(tmp_path / "runs")))
-    assert all(record.result is not None for record in read_results(tmp_path / "runs"))
 
 
 def wait_until(holds: Any, seconds: float) -> None:
