@@ -1,6 +1,5 @@
 """`paftbench paper`: items and groups, what runs and what is copied, figures and verdicts, plans, mistakes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +92,9 @@ def test_items_run_once_share_their_trials_and_are_drawn_and_judged(
         assert str(directory / "figures" / f"{item}.png") in out
         text, kept = (directory / "verdicts.txt").read_text(), read_json(directory / "verdicts.json")
         assert text.rstrip() in out and "not enough seeds" in text
-        assert (kept["item"], kept["scale"]) == (item, "small")
-        assert {verdict["word"] for verdict in kept["verdicts"]} == {"not enough seeds"}
+        assert (kept["schema"], kept["item"], kept["scale"]) == (1, item, "small")
+        assert {verdict["claim"]["item"] for verdict in kept["verdicts"]} == {item}
+        assert {verdict["word"] for verdict in kept["verdicts"]} == {"not enough seeds", "not run"}
     before = starts(root)
     assert paper(*given) == 0
     assert starts(root) == before
@@ -255,11 +255,3 @@ def test_workloads_that_do_not_say_what_they_cost_are_counted_apart(capsys: pyte
     out = capsys.readouterr().out
     assert {row[0]: row for row in table(out, "item trials")}["fig2a"][5] == "-"
     assert "15 trials are of workloads that do not say what they cost" in out and "needed:" not in out
-
-
-def test_verdicts_are_kept_as_json_that_others_can_read(tmp_path: Path) -> None:
-    assert paper("fig2b", *TINY, "--out", tmp_path) == 0
-    kept = json.loads((tmp_path / "paper" / "fig2b" / "verdicts.json").read_text())
-    assert kept["schema"] == 1 and kept["verdicts"]
-    for verdict in kept["verdicts"]:
-        assert {"claim", "word", "readings"} <= set(verdict) and verdict["claim"]["item"] == "fig2b"
