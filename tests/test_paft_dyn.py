@@ -21,6 +21,7 @@ from paftbench.train import losses_of
 from paftbench.virtual import Virtual
 from paftbench.workloads.gpt2 import Gpt2
 from paftbench.workloads.llama2 import Llama2
+from paftbench.workloads.quadratic import Quadratic
 from paftbench.workloads.resnet import ResNet
 
 
@@ -143,7 +144,15 @@ def test_the_received_gradients_own_noise_keeps_rule_code_from_falling() -> None
 
 @pytest.mark.parametrize(
     ("gradient", "spread", "expected"),
-    [(1.0, 0.0, 10), (0.0, 1.0, 2), (float("nan"), 1.0, 2), (1.0, float("inf"), 2), (1.0, 0.9, 5), (1.0, 1.0, 5)],
+    [
+        (1.0, 0.0, 10),
+        (0.0, 1.0, 2),
+        (float("nan"), 1.0, 2),
+        (1.0, float("inf"), 2),
+        (float("inf"), 1.0, 2),
+        (1.0, 0.9, 5),
+        (1.0, 1.0, 5),
+    ],
 )
 def test_the_codes_period_is_within_its_bounds_for_any_input(gradient: float, spread: float, expected: int) -> None:
     assert code_period(gradient, spread, 5, 2, 10) == expected
@@ -190,7 +199,8 @@ def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None
     for rule in ("paper", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         virtual = quadratic(dim=10, curvature=1.0, lr=1e30, momentum=0.9, faults=[lost], mitigations=[dyn])
-        assert all(decision["period"] == 2 for _, decision in decisions(virtual, 6)), rule
+        periods = [decision["period"] for _, decision in decisions(virtual, 6)]
+        assert periods == [2, 2, 2], rule
 
 
 @pytest.mark.parametrize("workload", [ResNet(), Gpt2(), Llama2()])
@@ -213,3 +223,29 @@ def test_norm_layers_biases_and_the_lm_head_are_not_profiled(workload: Any) -> N
 def test_a_wrong_field_is_named_with_its_meaning_and_value(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         specs.mitigation("paft_dyn", **fields)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.RMSprop(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.NAdam(p),
+        lambda p: torch.optim.Adam(p, amsgrad=True),
+    ],
+)
+def test_an_optimizer_with_another_arithmetic_has_no_estimate_and_consensus_refuses_it(optimizer: Any) -> None:
+    for rule in ("code", "consensus"):
+        dyn = specs.mitigation("paft_dyn", rule=rule, period=2)
+        virtual = Virtual(
+            Quadratic(dim=20).model(), optimizer, Ranks.virtual(2), rank_seeds=range(2), faults=[noise(0.1)],
+            mitigations=[dyn],
+        )  # fmt: skip
+        virtual.curvature = 1.0  # type: ignore[attr-defined]
+        if rule == "consensus":
+            with pytest.raises(ValueError, match=r"paft_dyn, rule consensus: optimizer .*: how it turns noise into dri"):
+                step(virtual)
+        else:
+            ((_, decision),) = decisions(virtual, 2)
+            assert decision["sigma"] is None

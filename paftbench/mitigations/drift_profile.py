@@ -6,7 +6,7 @@ float64, so that they have the same bits in every placement.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, isnan, sqrt
 
 import torch
 from torch import Tensor
@@ -54,8 +54,8 @@ def is_weight(slot: Slot) -> bool:
 Norms = dict[str, list[float]]
 
 
-def profile(step: Step, means: Sequence[Tensor], *, updates: int, local: Norms | None = None) -> DriftProfile:
-    """Compare the replicas, after `updates` updates, with the means that are about to replace them.
+def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) -> DriftProfile:
+    """Compare the replicas with the means that are about to replace them.
 
     `local` holds the L2 norms of the hosted ranks' own gradients by parameter; without it the received ones are taken.
     Every process must call it: a few numbers per rank are gathered.
@@ -63,7 +63,7 @@ def profile(step: Step, means: Sequence[Tensor], *, updates: int, local: Norms |
     replicas, layout = step.replicas, step.layout
     starts = [start for start, _ in replicas.owners]
     moved = [block_Ln - mean_1n for block_Ln, mean_1n in zip(step.parameters, means, strict=True)]
-    scale = scales(replicas, updates)
+    scale = scales(replicas)
     spreads = norms_of(layout, zip(starts, moved, strict=True))
     scaled = spreads
     if scale is not None:
@@ -105,10 +105,16 @@ def norms_of(layout: Layout, blocks: Iterable[tuple[int, Tensor]]) -> Norms:
 
 
 def _widest(layout: Layout, spreads: Norms) -> list[Slot]:
-    """Per hosted rank, the weight tensor with the largest RMS distance; of all parameters where none is a weight."""
+    """Per hosted rank, the weight tensor with the largest RMS distance, one that is not a number above all.
+
+    Of all parameters where none is a weight.
+    """
     slots = [slot for slot in layout.slots if slot.stop > slot.start]
     slots = [slot for slot in slots if is_weight(slot)] or slots
-    return [
-        max(slots, key=lambda slot, row=row: spreads[slot.name][row] / sqrt(slot.stop - slot.start))  # type: ignore[misc]
-        for row in range(len(next(iter(spreads.values()))))
-    ]
+
+    def rms(slot: Slot, row: int) -> float:
+        spread = spreads[slot.name][row] / sqrt(slot.stop - slot.start)
+        return inf if isnan(spread) else spread
+
+    rows = range(len(next(iter(spreads.values()))))
+    return [max(slots, key=lambda slot, row=row: rms(slot, row)) for row in rows]  # type: ignore[misc]

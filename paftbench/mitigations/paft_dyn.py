@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, isfinite, nan, sqrt
+from math import floor, inf, isfinite, isnan, nan, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -60,7 +60,7 @@ class PaftDyn(Averaging):
 
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         first = {"period": self.period, "next": self.period - 1}
-        return {**super().init(layout, ranks), **first, "drift": [0.0, 0.0, 0.0, 0.0], "updates": 0, "local": {}}
+        return {**super().init(layout, ranks), **first, "drift": [0.0, 0.0, 0.0, 0.0], "local": {}}
 
     def on_contribution(self, step: Step, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
         wanted = step.state["pending"] is not None if self.overlap else self.due(step)
@@ -71,8 +71,7 @@ class PaftDyn(Averaging):
 
     def on_step(self, step: Step) -> None:
         state = step.state
-        state["updates"] += 1
-        response = self._response(step, state["updates"])
+        response = self._response(step)
         if response is not None:
             state["drift"] = _flat(_after(response, _square(state["drift"])))
         step.period = state["period"]
@@ -86,9 +85,9 @@ class PaftDyn(Averaging):
     def arrived(self, step: Step, means: Sequence[Tensor]) -> None:
         """Choose the next period from what the synchronisation shows, and log why."""
         state = step.state
-        seen = profile(step, means, updates=state["updates"], local=state["local"] or None)
+        seen = profile(step, means, local=state["local"] or None)
         state["local"] = {}
-        response = self._response(step, state["updates"])
+        response = self._response(step)
         variance = state["drift"][0]
         sigma = nan
         if response is not None and variance > 0:
@@ -119,8 +118,7 @@ class PaftDyn(Averaging):
             found = [(_clamped(_ratio(g, d), self.period_min, self.period_max), g, d) for g, d in pairs]
             period, gradient, spread = min(found)
             return period, {"layer": None, "gradient": gradient, "spread": spread}
-        if response is None:
-            raise ValueError("rule consensus: how the optimizer turns noise into drift is not known")
+        assert response is not None
         gradient = sqrt(max(0.0, seen.rms(seen.received) ** 2 - sigma**2)) if isfinite(sigma) else 0.0
         used = {"layer": None, "gradient": gradient, "spread": seen.rms(seen.scaled)}
         return self._longest(step, response, sigma, gradient), used
@@ -143,10 +141,13 @@ class PaftDyn(Averaging):
             longest = max(longest, period)
         return longest
 
-    def _response(self, step: Step, updates: int) -> Response | None:
+    def _response(self, step: Step) -> Response | None:
+        """None for an optimizer that is not known, with which rule `consensus` refuses to start."""
         try:
-            return Response.of(step.replicas.optimizer, updates)
-        except ValueError:
+            return Response.of(step.replicas.optimizer)
+        except ValueError as unknown:
+            if self.rule == "consensus":
+                raise ValueError(f"paft_dyn, rule consensus: {unknown}") from None
             return None
 
 
@@ -156,14 +157,15 @@ def code_period(gradient: float, spread: float, before: int, lowest: int, highes
 
 
 def _ratio(gradient: float, spread: float) -> float:
-    return gradient / spread if spread else float("inf")
+    """Not a number where replicas or gradients are not finite."""
+    if not (isfinite(gradient) and isfinite(spread)):
+        return nan
+    return gradient / spread if spread else inf
 
 
 def _clamped(period: float, lowest: int, highest: int) -> int:
-    """Within the bounds; the shortest where replicas or gradients are not finite."""
-    if period != period:
-        return lowest
-    return max(lowest, floor(min(period, float(highest))))
+    """Within the bounds; the shortest where there is no number."""
+    return lowest if isnan(period) else max(lowest, floor(min(period, float(highest))))
 
 
 def _after(response: Response, moments: theory.Floats) -> theory.Floats:

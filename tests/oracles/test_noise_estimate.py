@@ -72,3 +72,19 @@ def test_sigma_follows_a_learning_rate_that_changes_between_synchronisations() -
         step(virtual)
         found += sigma_of(virtual)
     assert found == pytest.approx([STD] * 8, rel=0.05)
+
+
+def test_sigma_under_adam_is_right_where_the_optimizer_has_a_past_of_its_own() -> None:
+    """As for a training script that attaches late: what counts is the optimizer's step, not ours."""
+    noise = specs.fault("gaussian_noise", degree=STD, unit="std", site="result")
+    virtual = quadratic(dim=DIM, curvature=1.0, optimizer="adam", faults=[noise], mitigations=[
+        specs.mitigation("paft_dyn", period=10, period_min=10, period_max=10, state="all")
+    ])  # fmt: skip
+    found: list[float] = []
+    for index in range(120):
+        if index == 100:
+            fresh = virtual.pipeline.mitigations[0].init(virtual.layout, virtual.replicas.ranks)
+            virtual.pipeline.states[0] = {**fresh, "next": 109}
+        step(virtual)
+        found += sigma_of(virtual)
+    assert found[-2:] == pytest.approx([STD] * 2, rel=0.05)
