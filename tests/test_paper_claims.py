@@ -12,12 +12,13 @@ import yaml
 from paper_results import METHODS, pair, sweep_of
 from synthetic_results import NOISE, RESNET, spec, write_trial
 
-from paftbench.analysis.paper import ITEMS, render, verdicts
+from paftbench.analysis.paper import ITEMS, draw, render, verdicts
 from paftbench.analysis.paper.claim import DEGREE, Claim, degree_text
 from paftbench.analysis.paper.claims import claims_of
 from paftbench.analysis.paper.judging import Reading, Verdict, read, word_of
 from paftbench.analysis.paper.measured import chosen, constant, field, values
 from paftbench.analysis.runs import load
+from paftbench.store import write_failure
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 AT_1E_2 = ((DEGREE, 1e-2),)
@@ -163,6 +164,18 @@ def test_a_run_that_broke_down_counts_as_guessing(tmp_path: Path) -> None:
             )  # fmt: skip
     verdict = judged(tmp_path, "table1/std_1e-2/paft-ddp")
     assert verdict.word == "same direction" and verdict.reading.mean == pytest.approx(50.0)  # chance is 0.1
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "hung"])
+def test_a_run_whose_process_wrote_no_result_counts_as_guessing_too(tmp_path: Path, outcome: str) -> None:
+    pair(tmp_path, [0.1, 0.1, 0.1])
+    for run in load(tmp_path).selected:
+        if run.mitigation == "ddp" and run.seed < 2:
+            write_failure(run.record.path, outcome, "exit code 1", strikes={"drawn": 4})
+    reading = judged(tmp_path, "table1/std_1e-2/paft-ddp").reading
+    assert reading.seeds == 3 and reading.mean == pytest.approx((60.0 + 60.0 + 10.0) / 3)  # chance is 0.1
+    _, text = draw("table1", tmp_path, scale="small")
+    assert "26.7 (10.0..60.0)" in text.read_text()
 
 
 def test_golden_is_the_run_that_the_faulty_one_names(sweeps: Path) -> None:

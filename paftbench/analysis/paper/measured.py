@@ -69,20 +69,29 @@ def values(sweep: Sweep, claim: Claim) -> dict[View, dict[int, float]]:
     """One number per seed, for quality by each view of it, for all else the same by each."""
     found = pairs(sweep, claim)
     if claim.statistic in QUALITY:
-        return {view: dict(_gains(found, claim, view)) for view in VIEWS}
+        return {view: dict(_gains(sweep, found, claim, view)) for view in VIEWS}
     plain = dict(_plain(sweep, found, claim))
     return dict.fromkeys(VIEWS, plain)
 
 
-def quality(run: Run, view: View) -> float | None:
-    """The final metric; what guessing reaches where the run broke down and has no finite one."""
+def quality(sweep: Sweep, run: Run, view: View) -> float | None:
+    """The final metric; what guessing reaches where the run broke down and has no finite one.
+
+    None where it was not measured, and where no run of the workload says what guessing reaches.
+    """
     value = run.metric(view)
     if value is not None and isfinite(value):
         return value
     if value is None and run.outcome not in ("nonfinite", "crashed", "hung"):
         return None
-    chance = run.get("metric", "chance")
-    return None if chance is None else float(chance)
+    return _chance(sweep, run)
+
+
+def _chance(sweep: Sweep, run: Run) -> float | None:
+    """A run's own, or another's of its workload: a process that ended could not write what guessing reaches."""
+    alike = (other for other in sweep.everything if other.trial["workload"] == run.trial["workload"])
+    known = (chance for other in (run, *alike) if (chance := other.get("metric", "chance")) is not None)
+    return next(map(float, known), None)
 
 
 def chosen(run: Run) -> tuple[list[int], list[float]]:
@@ -126,10 +135,10 @@ def _golden(sweep: Sweep, run: Run) -> Run | None:
     return golden if golden is not None and golden.result is not None and golden.outcome != "error" else None
 
 
-def _gains(found: list[Pair], claim: Claim, view: View) -> Iterator[tuple[int, float]]:
+def _gains(sweep: Sweep, found: list[Pair], claim: Claim, view: View) -> Iterator[tuple[int, float]]:
     scale = 100.0 if claim.statistic == "accuracy" else 1.0
     for pair in found:
-        left, right = quality(pair.left, view), quality(pair.right, view)
+        left, right = quality(sweep, pair.left, view), quality(sweep, pair.right, view)
         if left is not None and right is not None:
             yield pair.seed, scale * (right - left if claim.statistic == "loss" else left - right)
 

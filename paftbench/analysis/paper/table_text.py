@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from paftbench.analysis.cells import overhead
 from paftbench.analysis.paper.claim import DEGREE, Where, degree_text
@@ -32,7 +33,7 @@ def table_text(item: Item, sweep: Sweep, width: int = 120) -> str:
     """Methods down, degrees or workers across: ours (mean, and least..most over seeds) above theirs."""
     cost = item.kind == "overhead"
     methods = [method for method in item.methods if not (cost and method == "ddp")]
-    measure: Callable[[Run], float | None] = (lambda run: _overhead(sweep, run)) if cost else _quality
+    measure: Callable[[Run], float | None] = partial(_overhead if cost else _quality, sweep)
     what = "overhead over plain DDP in %" if cost else "test accuracy in %, rank 0"
     parts = [f"{item.title}, {what}.\nPaper: {item.setting}, one seed.\nOurs: {setting_of(sweep)}."]
     for head, columns in (_costs(item, sweep) if cost else _qualities(item, sweep)).items():
@@ -90,15 +91,17 @@ def _theirs(method: str, column: Column) -> str:
 
 
 def _ours(sweep: Sweep, method: str, column: Column, measure: Callable[[Run], float | None]) -> str:
-    values = [value for run in runs_of(sweep, method, column.where) if (value := measure(run)) is not None]
+    found = [measure(run) for run in runs_of(sweep, method, column.where)]
+    values = [value for value in found if value is not None]
     if not values:
         return "-"
     mean = f"{sum(values) / len(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):.1f}..{max(values):.1f})"
+    text = mean if len(values) == 1 else f"{mean} ({min(values):.1f}..{max(values):.1f})"
+    return text if len(values) == len(found) else f"{text} ({len(values)}/{len(found)})"
 
 
-def _quality(run: Run) -> float | None:
-    value = quality(run, "rank0")
+def _quality(sweep: Sweep, run: Run) -> float | None:
+    value = quality(sweep, run, "rank0")
     return None if value is None else 100 * value
 
 

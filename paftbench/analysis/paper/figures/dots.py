@@ -31,7 +31,7 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
         runs = [run for series in own for run in series.runs]
         axes[0].set_title(title_ours(sweep, runs, scale), loc="left", fontweight="bold")
         axes[1].set_title(title_theirs(row.theirs), loc="left", fontweight="bold")
-        _dots(axes[0], looked, _ours(own), degrees)
+        _dots(axes[0], looked, _ours(sweep, own), degrees)
         _dots(axes[1], looked, _theirs(item, world_size), degrees)
         axes[0].set_ylabel("test accuracy %, rank 0")
         axes[1].set_ylabel("test accuracy %")
@@ -44,10 +44,10 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     return fig
 
 
-def _ours(found: Sequence[Series]) -> Points:
+def _ours(sweep: Sweep, found: Sequence[Series]) -> Points:
     points: Points = {}
     for series in found:
-        known = [value for run in series.runs if (value := quality(run, "rank0")) is not None]
+        known = [value for run in series.runs if (value := quality(sweep, run, "rank0")) is not None]
         points.setdefault(series.method, {})[series.degree] = [100 * value for value in known]
     return points
 
