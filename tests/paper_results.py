@@ -9,8 +9,11 @@ from unittest.mock import patch
 import numpy as np
 from synthetic_results import GPT2, NOISE, RESNET, identity, spec, steps_rows, write_trial
 
-from paftbench.analysis.paper.claim import Where
+from paftbench.analysis.paper import verdicts
+from paftbench.analysis.paper.claim import Claim, Where
+from paftbench.analysis.paper.claims import claims_of
 from paftbench.analysis.paper.items import STATE_PARTS, Item, item_of
+from paftbench.analysis.paper.judging import Verdict
 from paftbench.theory import divergence, drift
 
 SYNC = {"name": "paft_sync", "state": "params", "overlap": True, "buffers": True}
@@ -141,3 +144,15 @@ def pair(
                 directory, trial, grid="noise", labels={"faults.noise.degree": degree, "mitigation": method},
                 metric=(base, base, accuracy), judge="rank0", drawn=4,
             )  # fmt: skip
+
+
+def of(item: str, id: str, scale: str = "small") -> Claim:
+    """One claim by its id."""
+    (claim,) = [claim for claim in claims_of(item, scale) if claim.id == id]
+    return claim
+
+
+def judged(directory: Path, id: str, scale: str = "small", item: str = "table1") -> Verdict:
+    """What a sweep says of one claim."""
+    (verdict,) = [verdict for verdict in verdicts(item, directory, scale=scale) if verdict.claim.id == id]
+    return verdict

@@ -2,36 +2,22 @@
 
 import subprocess
 import sys
-from collections import Counter
-from math import nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from paper_results import METHODS, pair, sweep_of
+from paper_results import judged, of, pair, sweep_of
 from synthetic_results import NOISE, RESNET, spec, write_trial
 
-from paftbench.analysis.paper import ITEMS, draw, render, verdicts
-from paftbench.analysis.paper.claim import DEGREE, Claim, degree_text
+from paftbench.analysis.paper import ITEMS, render, verdicts
+from paftbench.analysis.paper.claim import DEGREE, degree_text
 from paftbench.analysis.paper.claims import claims_of
-from paftbench.analysis.paper.judging import Reading, Verdict, read, word_of
 from paftbench.analysis.paper.measured import chosen, constant, field, values
 from paftbench.analysis.runs import load
-from paftbench.store import write_failure
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 AT_1E_2 = ((DEGREE, 1e-2),)
-
-
-def of(item: str, id: str, scale: str = "small") -> Claim:
-    (claim,) = [claim for claim in claims_of(item, scale) if claim.id == id]
-    return claim
-
-
-def judged(directory: Path, id: str, scale: str = "small", item: str = "table1") -> Verdict:
-    (verdict,) = [verdict for verdict in verdicts(item, directory, scale=scale) if verdict.claim.id == id]
-    return verdict
 
 
 @pytest.fixture(scope="module")
@@ -80,104 +66,6 @@ def test_degrees_that_stand_for_one_of_the_papers_are_of_the_small_scale_alone()
     assert claim.where == ((DEGREE, 3e-2),) and claim.paper == of("fig6a", "fig6a/std_1e-3/paft-ddp").paper
 
 
-@pytest.mark.parametrize(
-    ("gains", "word"),
-    [
-        ([0.1, 0.2, 0.1], "same direction"),
-        ([-0.1, -0.2, -0.1], "opposite"),
-        ([0.1, 0.2, -0.01], "no effect"),
-        ([0.1, 0.2, 0.0], "no effect"),
-        ([0.1, 0.2], "not enough seeds"),
-        ([0.01, 0.01, 0.02], "no effect"),  # within the tolerance
-        ([0.3, 0.25, 0.3, 0.2, -0.01], "same direction"),
-        ([0.3, -0.3, 0.3, -0.2, 0.1], "no effect"),
-        ([-0.3, -0.25, -0.3, -0.2, 0.01], "opposite"),
-    ],
-)
-def test_the_word_follows_from_the_differences_within_seeds(tmp_path: Path, gains: list[float], word: str) -> None:
-    pair(tmp_path, gains)
-    verdict = judged(tmp_path, "table1/std_1e-2/paft-ddp")
-    assert verdict.word == word and verdict.reading.seeds == len(gains)
-    assert verdict.reading.mean == pytest.approx(100 * sum(gains) / len(gains))
-    assert verdict.agrees == (None if len(gains) < 3 else word == "same direction")
-
-
-def test_where_the_paper_finds_no_difference_none_agrees_and_any_is_opposite(tmp_path: Path) -> None:
-    for name, gains in (("none", [0.01, -0.01, 0.0]), ("some", [0.1, 0.1, 0.1])):
-        pair(tmp_path / name, gains, where=((DEGREE, 1e-4),))
-    none, some = (judged(tmp_path / name, "table1/std_1e-4/paft-ddp") for name in ("none", "some"))
-    assert (none.word, none.agrees) == ("no effect", True)
-    assert (some.word, some.agrees) == ("opposite", False)
-
-
-def test_reproduced_is_said_at_the_papers_scale_alone(tmp_path: Path) -> None:
-    theirs = 24.7
-    for name, gains in (("as_large", [0.24, 0.26, 0.25]), ("half", [0.13, 0.14, 0.13]), ("small", [0.1, 0.1, 0.11])):
-        pair(tmp_path / name, gains)
-    words = {
-        (name, scale): judged(tmp_path / name, "table1/std_1e-2/paft-ddp", scale).word
-        for name in ("as_large", "half", "small")
-        for scale in ("small", "paper")
-    }
-    assert {words[name, "small"] for name in ("as_large", "half", "small")} == {"same direction"}
-    assert [words[name, "paper"] for name in ("as_large", "half", "small")] == [
-        "reproduced", "reproduced", "not reproduced",
-    ]  # fmt: skip
-    claim = of("table1", "table1/std_1e-2/paft-ddp")
-    assert claim.difference == pytest.approx(theirs)
-    wide = Reading(mean=11.0, low=1.0, high=30.0, seeds=5, sign=1)
-    assert word_of(claim, wide, "paper") == "reproduced"  # theirs lies in our interval
-    assert word_of(claim, Reading(mean=-30.0, low=-31.0, high=-29.0, seeds=5, sign=-1), "paper") == "not reproduced"
-
-
-def test_no_difference_of_the_papers_is_reproduced_by_none(tmp_path: Path) -> None:
-    pair(tmp_path / "none", [0.01, -0.01, 0.0], where=((DEGREE, 1e-4),))
-    pair(tmp_path / "some", [0.1, 0.1, 0.1], where=((DEGREE, 1e-4),))
-    words = [judged(tmp_path / name, "table1/std_1e-4/paft-ddp", "paper").word for name in ("none", "some")]
-    assert words == ["reproduced", "not reproduced"]
-
-
-def test_missing_cells_and_empty_directories_are_not_run(tmp_path: Path) -> None:
-    pair(tmp_path / "some", [0.1, 0.1, 0.1])
-    words = Counter(verdict.word for verdict in verdicts("table1", tmp_path / "some", scale="small"))
-    assert words == {"same direction": 1, "not run": len(claims_of("table1")) - 1}
-    for directory in (tmp_path / "empty", tmp_path / "nonesuch"):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        assert {verdict.word for verdict in verdicts("table1", directory, scale="small")} == {"not run"}
-
-
-def test_rank_0_decides_and_metrics_that_point_elsewhere_are_said(tmp_path: Path) -> None:
-    pair(tmp_path, [0.1, 0.2, 0.1])
-    verdict = judged(tmp_path, "table1/std_1e-2/paft-ddp")
-    assert verdict.word == "same direction" and verdict.dissenting == ("worst_rank", "mean_model")
-    text = render([verdict])
-    assert "+0.00!" in text and "Another metric than rank 0's points elsewhere in 1." in text
-
-
-def test_a_run_that_broke_down_counts_as_guessing(tmp_path: Path) -> None:
-    for seed in range(3):
-        for method, metric, outcome in (("paft", (0.6,) * 3, "masked"), ("ddp", (nan,) * 3, "nonfinite")):
-            trial = spec(RESNET, steps=10, seed=seed, faults=[{**NOISE, "degree": 1e-2}], mitigations=METHODS[method])
-            write_trial(
-                tmp_path, trial, grid="noise", labels={DEGREE: 1e-2, "mitigation": method}, metric=metric,
-                outcome=outcome, drawn=4,
-            )  # fmt: skip
-    verdict = judged(tmp_path, "table1/std_1e-2/paft-ddp")
-    assert verdict.word == "same direction" and verdict.reading.mean == pytest.approx(50.0)  # chance is 0.1
-
-
-@pytest.mark.parametrize("outcome", ["crashed", "hung"])
-def test_a_run_whose_process_wrote_no_result_counts_as_guessing_too(tmp_path: Path, outcome: str) -> None:
-    pair(tmp_path, [0.1, 0.1, 0.1])
-    for run in load(tmp_path).selected:
-        if run.mitigation == "ddp" and run.seed < 2:
-            write_failure(run.record.path, outcome, "exit code 1", strikes={"drawn": 4})
-    reading = judged(tmp_path, "table1/std_1e-2/paft-ddp").reading
-    assert reading.seeds == 3 and reading.mean == pytest.approx((60.0 + 60.0 + 10.0) / 3)  # chance is 0.1
-    _, text = draw("table1", tmp_path, scale="small")
-    assert "26.7 (10.0..60.0)" in text.read_text()
-
-
 def test_golden_is_the_run_that_the_faulty_one_names(sweeps: Path) -> None:
     sweep = load(sweeps / "small" / "table2")
     for size in (4, 32):
@@ -223,13 +111,6 @@ def test_overhead_is_over_plain_ddp_of_the_same_seed(sweeps: Path) -> None:
     assert verdict.word == "same direction" and 20 < (verdict.reading.mean or 0) < 30
     assert judged(directory, "table3/4_workers/paft-paft_sync", item="table3").word == "same direction"
     assert judged(directory, "table3/32_workers/paft-ddp", item="table3").word == "not run"
-
-
-def test_a_reading_needs_three_seeds_and_its_interval_leaves_zero_out_from_five() -> None:
-    assert read([], []).sign is None and read([0, 1], [1.0, 1.0]).sign is None
-    assert read([0, 1, 2], [1.0, 2.0, 3.0]).sign == 1 and read([0, 1, 2], [-1.0, -2.0, -3.0]).sign == -1
-    assert read([0, 1, 2, 3, 4], [1.0, 1.0, 1.0, 1.0, -0.5]).sign == 1
-    assert read([0, 1, 2], [1.0, 2.0, 3.0], tolerance=2.0).sign == 0
 
 
 @pytest.mark.parametrize("name", ITEMS)

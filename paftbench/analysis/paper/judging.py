@@ -2,7 +2,9 @@
 
 By seeds as everywhere: fewer than 3 say nothing; with 3 or 4 every seed must lie on one side of zero; from 5 on the
 paired bootstrap interval of the mean must leave zero out. A mean difference of quality within the experiment's
-tolerance is no effect. The paper's numbers are rank 0's, so rank 0's metric decides, and the others stand beside it.
+tolerance is no effect. That there is no difference is not shown by noise that hides one: the whole range or interval
+must lie within what counts as none, else it is undecided. The paper's numbers are rank 0's, so rank 0's metric
+decides, and the others stand beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +20,12 @@ from paftbench.analysis.runs import Sweep, View, load
 from paftbench.analysis.stats import summarise
 
 Word = Literal[
-    "same direction", "opposite", "no effect", "not enough seeds", "not run", "wrong as printed", "reproduced",
-    "not reproduced",
+    "same direction", "opposite", "no effect", "undecided", "not enough seeds", "not run", "wrong as printed",
+    "reproduced", "not reproduced",
 ]  # fmt: skip
 Scale = Literal["small", "paper"]
 SCALES = ("small", "paper")
-_SIGNS = {"more": 1, "less": -1, "none": 0}
+_SIGNS = {"more": 1, "less": -1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,9 @@ class Verdict:
     """What our runs say of a claim; `ours` is what ran, `agrees` None where nothing can be said.
 
     `same direction` and `opposite` are about the sign that the paper gives its difference; where it claims that there
-    is none, `no effect` agrees with it, and an effect is `opposite`. `reproduced` is only for runs at the paper's
-    scale: the same direction, and the paper's difference lies in our range or interval or ours is at least half of it.
+    is none, `no effect` agrees with it, an effect is `opposite`, and seeds too far apart to tell are `undecided`, which
+    does not agree. `reproduced` is only for runs at the paper's scale: no effect where the paper claims none, else the
+    same direction, and the paper's difference lies in our range or interval or ours is at least half of it.
     """
 
     claim: Claim
@@ -107,19 +110,31 @@ def read(seeds: Sequence[int], differences: Sequence[float], tolerance: float = 
     )  # fmt: skip
 
 
-def word_of(claim: Claim, reading: Reading, scale: str) -> Word:
-    """The verdict in words."""
+def word_of(claim: Claim, reading: Reading, scale: str, tolerance: float = 0.0) -> Word:
+    """The verdict in words; `tolerance` is what counts as no difference of quality, in the claim's unit."""
     if reading.sign is None:
         return "not run" if reading.seeds == 0 else "not enough seeds"
-    expected = _SIGNS[claim.expect]
-    word: Word = "no effect" if reading.sign == 0 else "same direction" if reading.sign == expected else "opposite"
+    if claim.expect == "none":
+        return _word_of_none(claim, reading, scale, tolerance)
+    word: Word = (
+        "no effect" if reading.sign == 0 else "same direction" if reading.sign == _SIGNS[claim.expect] else "opposite"
+    )
     if claim.wrong and word == "opposite":
         return "wrong as printed"
     if scale != "paper":
         return word
-    if expected == 0:
-        return "reproduced" if word == "no effect" else "not reproduced"
     return "reproduced" if word == "same direction" and _as_large(claim, reading) else "not reproduced"
+
+
+def _word_of_none(claim: Claim, reading: Reading, scale: str, tolerance: float) -> Word:
+    """Of a claim of no difference: shown by all of the range or interval, refuted by an effect, else undecided."""
+    assert reading.mean is not None and reading.low is not None and reading.high is not None
+    bound = max(claim.margin, tolerance)
+    if -bound <= reading.low and reading.high <= bound:
+        return "reproduced" if scale == "paper" else "no effect"
+    if reading.sign != 0 and abs(reading.mean) > bound:
+        return "not reproduced" if scale == "paper" else "opposite"
+    return "undecided"
 
 
 def _as_large(claim: Claim, reading: Reading) -> bool:
@@ -142,7 +157,7 @@ def _verdict(claim: Claim, sweep: Sweep | None, ours: str, scale: str) -> Verdic
         tolerance = units * float(sweep.selected[0].planned["tolerance"])
     found = values(sweep, claim)
     readings = {view: read(list(own), list(own.values()), tolerance) for view, own in found.items()}
-    return Verdict(claim=claim, word=word_of(claim, readings["rank0"], scale), ours=ours, readings=readings)
+    return Verdict(claim=claim, word=word_of(claim, readings["rank0"], scale, tolerance), ours=ours, readings=readings)
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -21,7 +21,8 @@ _NOTES = (
     " (5 or more). Rank 0's metric decides; ! marks another metric that points elsewhere. A run that broke down counts"
     " as guessing.",
     "Where the paper's two numbers differ by no more than its single runs do, it claims no difference: `no effect"
-    " (agrees)` is ours too, and an effect is `opposite`.",
+    " (agrees)` where all of our range or interval lies within that or the tolerance, `opposite` where there is an"
+    " effect, `undecided` where the seeds lie too far apart to tell.",
 )
 
 
