@@ -1,8 +1,8 @@
 """Trials that several sweeps have in common: run once, then copied to where else they belong."""
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from paftbench import checkpoint
@@ -22,9 +22,10 @@ def siblings_of(root: Path) -> list[Path]:
     return [path for path in beside if path.is_dir() and path != root and not path.name.startswith(".")]
 
 
-def shareable(root: Path, planned: Iterable[Planned], policy: Policy) -> Iterator[tuple[Planned, Path]]:
+def shareable(
+    root: Path, planned: Iterable[Planned], policy: Policy, siblings: Sequence[Path]
+) -> Iterator[tuple[Planned, Path]]:
     """Trials that the policy would run in `root` and that a sibling has done; where."""
-    siblings = siblings_of(root)
     for item in planned:
         if _runs(root / item.id, item, policy):
             found = next((sibling / item.id for sibling in siblings if _usable(sibling / item.id, item)), None)
@@ -32,17 +33,16 @@ def shareable(root: Path, planned: Iterable[Planned], policy: Policy) -> Iterato
                 yield item, found
 
 
-def share(root: Path, planned: Sequence[Planned], policy: Policy, only: Collection[str] | None = None) -> set[str]:
-    """Copy such trials to `root`; the ids of those that are here now. `only`: none but these ids.
+def share(root: Path, planned: Sequence[Planned], policy: Policy, siblings: Sequence[Path]) -> set[str]:
+    """Copy such trials to `root`; the ids of those that are here now.
 
     A copy is a trial of this sweep: its plan and the names in its result are this sweep's, all else is as it ran, the
     hashes of the sources included. Trials of other sources, in error or judged in another way are not copied, and those
     that another process holds, here or there, are left alone. At no moment is half a copy taken for a result.
     """
-    wanted = [item for item in planned if only is None or item.id in only]
     shared = set()
     with deferred() as interrupted:
-        for item, source in shareable(root, wanted, policy):
+        for item, source in shareable(root, planned, policy, siblings):
             if interrupted():
                 break
             root.mkdir(parents=True, exist_ok=True)
@@ -56,8 +56,13 @@ def _runs(directory: Path, item: Planned, policy: Policy) -> bool:
 
 
 def _usable(source: Path, item: Planned) -> TrialRecord | None:
-    """The record of a finished trial that stands for the planned one; `None` where there is none such."""
-    record = known_record(source, item) if (source / RESULT).is_file() else None
+    """The record of a finished trial that stands for the planned one; `None` where there is none such.
+
+    What cannot be read there is no business of this sweep.
+    """
+    record = None
+    with suppress(ValueError, LookupError):
+        record = known_record(source, item) if (source / RESULT).is_file() else None
     if record is None or state_of(record, item) != "done":
         return None
     return record if all(record.planned[key] == getattr(item, key) for key in _JUDGED) else None

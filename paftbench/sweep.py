@@ -11,7 +11,18 @@ from paftbench.engines.local import LocalEngine
 from paftbench.files import drop_temporaries, read_json, sync
 from paftbench.interrupt import deferred
 from paftbench.plans import State, adopt, known_record, rerun_directory, state_of, tidy, write_plan
-from paftbench.store import FAILURE, LOG, RESULT, TRIAL, Claim, Planned, try_claim, write_failure
+from paftbench.store import (
+    FAILURE,
+    LOG,
+    RESULT,
+    TRIAL,
+    Claim,
+    Planned,
+    find_trials,
+    read_record,
+    try_claim,
+    write_failure,
+)
 from paftbench.verdict import Watch, strikes_in, verdict_of
 
 POLL_S = 0.03
@@ -76,6 +87,9 @@ class Sweep:
             tidy(self.root)
             self._seen = {item.id: _stamp(self.root / item.id) for item in self.planned}
             records = {item.id: known_record(self.root / item.id, item) for item in self.planned}
+            for other in find_trials(self.root) if self.root.is_dir() else []:
+                if other.name not in records:
+                    read_record(other)  # the table at the end would stumble over it
             for item in self.planned:
                 write_plan(self.root / item.id, item, records[item.id])
         self.states = {item.id: state_of(records[item.id], item) for item in self.planned}
@@ -129,6 +143,11 @@ class Sweep:
 
     def _launch(self, item: Planned, claim: Claim) -> None:
         directory = self.root / item.id
+        golden = self.root / (item.golden_id or "") / RESULT
+        result: dict[str, Any] | None = read_json(golden) if item.golden_id and golden.is_file() else None
+        if result is not None and result["metric"][item.judge] is None:
+            self._leave_unjudged(item, claim, result)
+            return
         rerun = self._seen[item.id] is not None
         if rerun:
             directory = rerun_directory(directory)
@@ -138,11 +157,18 @@ class Sweep:
         sync(directory / TRIAL)
         drop_temporaries(directory)
         (directory / FAILURE).unlink(missing_ok=True)
-        golden = self.root / (item.golden_id or "") / RESULT
-        result: dict[str, Any] | None = read_json(golden) if item.golden_id and golden.is_file() else None
         watch = Watch(directory, item.trial.timeout_s, result)
         self.engine.start(directory, item.trial.processes, torchrun=item.trial.placement == "torchrun")
         self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
+
+    def _leave_unjudged(self, item: Planned, claim: Claim, golden: Mapping[str, Any]) -> None:
+        """A trial that nothing can be compared with: an error, so that --retry-errors runs it after its golden run."""
+        if self._seen[item.id] is None:
+            reason = f"not run: its golden run {golden['name']} ended in {golden['outcome']}, nothing to judge it by"
+            write_plan(self.root / item.id, item, None)
+            write_failure(self.root / item.id, "error", reason)
+        claim.release()
+        self._tell(item, 0.0)
 
     def _collect(self) -> None:
         for directory, code in self.engine.ended():

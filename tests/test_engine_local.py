@@ -128,7 +128,7 @@ def test_errors_run_again_only_when_asked_and_x_stops_at_the_first(
     tell(tmp_path, planned[0])
     assert len(run(tmp_path, planned, engine)) == 2
     assert state(tmp_path, planned[0]) == "error"
-    assert [item.outcome for item in run(tmp_path, planned, engine, Policy(retry_errors=True))] == ["masked"]
+    assert [item.outcome for item in run(tmp_path, planned, engine, Policy(retry_errors=True))] == ["masked"] * 3
 
 
 def test_force_keeps_the_old_result_until_the_new_one_is_there(
@@ -274,3 +274,18 @@ def wait_until(holds: Any, seconds: float) -> None:
     while not holds():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
+
+
+def test_a_trial_whose_golden_run_failed_is_not_judged_without_it(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    """Without a golden run every trial would pass for masked. --retry-errors runs both, the golden run first."""
+    golden = planned[0]
+    tell(tmp_path, golden, failure={"strikes": 0, "reason": "no"})
+    ended = run(tmp_path, planned, engine)
+    assert [finished.outcome for finished in ended] == ["error"] * 3
+    assert ended[1].reason == f"not run: its golden run {golden.name} ended in error, nothing to judge it by"
+    tell(tmp_path, golden)
+    ended = run(tmp_path, planned, engine, Policy(retry_errors=True))
+    assert ended[0].planned == golden
+    assert [finished.outcome for finished in ended] == ["masked"] * 3

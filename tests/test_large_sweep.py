@@ -53,7 +53,11 @@ def test_a_plan_says_what_its_trials_will_take(tmp_path: Path, capsys: pytest.Ca
     assert err == "53 trials to run, about 26 s with -j 2, without 27 of kinds that have not finished yet\n"
     result = tmp_path / "large" / planned.id / "result.json"
     write_json(result, {**read_json(result), "outcome": "error"})
-    assert listed("-j", "1", "-k", "golden")[1] == "2 trials to run, about 4 s with -j 1\n"
-    assert listed("-j", "1", "-k", "golden", "--retry-errors")[1] == "3 trials to run, about 6 s with -j 1\n"
+    unknown = "no time is predicted before one of the kind has finished"
+    assert listed("-j", "1", "-k", "golden")[1] == f"2 trials to run; {unknown}\n"
+    assert listed("-j", "1", "-k", "golden", "--retry-errors")[1] == f"3 trials to run; {unknown}\n"
+    write_json(result, {**read_json(result), "outcome": "nonfinite", "stopped_at": 50})
+    # 2 s for the 50 steps before it was lost.
+    assert listed("-j", "1", "-k", "golden")[1] == "2 trials to run, about 16 s with -j 1\n"
     large_sweep.finish(path, tmp_path)
     assert listed()[1] == "0 trials to run\n"

@@ -11,7 +11,7 @@ from paftbench.cli.paper import Scale, chosen, refuse_mixture
 from paftbench.experiment.file import load
 from paftbench.experiment.needs import TFLOPS, absent_data, checkpoint_bytes, disk_bytes, needs_of, operations
 from paftbench.experiment.plan import plan
-from paftbench.store import read_json, read_results
+from paftbench.store import read_json, read_results, write_planned
 
 # Seconds in all: a quadratic in place of the models. The design, axes and labels are the items' own.
 TINY = ["steps=4", "seeds=1", "eval_every=2", "workload={name: quadratic, dim: 20}"]
@@ -155,20 +155,21 @@ def test_variants_of_an_item_do_not_mix_but_parts_of_it_do(tmp_path: Path, capsy
     assert not (tmp_path / "paper" / "fig5a").exists()
 
 
-def test_a_part_of_an_item_may_run_before_and_after_the_whole(tmp_path: Path) -> None:
-    ids = {item.id for item in plan(load("paper/fig2a"))}
-    directory = tmp_path / "fig2a"
-    for name in sorted(ids):
-        (directory / name).mkdir(parents=True)
-        (directory / name / "trial.json").write_text("{}")
-    narrowed = {item.id for item in plan(load("paper/fig2a"), ["seeds=1"])}
-    refuse_mixture("fig2a", Scale.SMALL, directory, narrowed)
-    refuse_mixture("fig2a", Scale.SMALL, directory, ids)
-    refuse_mixture("fig2a", Scale.SMALL, directory, {*ids, "one seed more"})
+def test_a_part_of_an_item_and_more_seeds_may_run_before_and_after_the_whole(tmp_path: Path) -> None:
+    whole = plan(load("paper/fig2a"))
+    seeds = plan(load("paper/fig2a"), ["seeds=7"])
+    part = plan(load("paper/fig2a"), ["seeds=1", "faults.noise.degree=0.1"])
+    other = plan(load("paper/fig2a"), ["steps=9"])
+    for items in (whole, seeds, part):
+        directory = tmp_path / str(len(items))
+        for item in items:
+            write_planned(directory / item.id, item)
+        for later in (whole, seeds, part):
+            refuse_mixture("fig2a", Scale.SMALL, directory, later)
+        with pytest.raises(ValueError, match="other settings"):
+            refuse_mixture("fig2a", Scale.SMALL, directory, other)
     with pytest.raises(ValueError, match="other settings"):
-        refuse_mixture("fig2a", Scale.SMALL, directory, {*narrowed, "another"})
-    with pytest.raises(ValueError, match="other settings"):
-        refuse_mixture("fig2a", Scale.PAPER, directory, narrowed)
+        refuse_mixture("fig2a", Scale.PAPER, tmp_path / str(len(whole)), part)
 
 
 def test_a_plan_lists_trials_and_what_is_left_for_each_item_and_writes_nothing(

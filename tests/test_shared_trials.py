@@ -60,7 +60,7 @@ def first(tmp_path: Path) -> Path:
 
 def test_a_copy_is_a_complete_trial_of_the_sweep_it_goes_to(tmp_path: Path, first: Path) -> None:
     second, items = tmp_path / "second", planned("second")
-    assert share(second, items, Policy()) == {item.id for item in items}
+    assert share(second, items, Policy(), siblings_of(second)) == {item.id for item in items}
     assert states(second, items) == ["done", "done"] and hidden(tmp_path) == []
     for item in items:
         record, original = read_record(second / item.id), read_record(first / item.id)
@@ -74,13 +74,13 @@ def test_a_copy_is_a_complete_trial_of_the_sweep_it_goes_to(tmp_path: Path, firs
 
 def test_the_original_stays_as_it_was(tmp_path: Path, first: Path) -> None:
     before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
-    share(tmp_path / "second", planned("second"), Policy())
+    share(tmp_path / "second", planned("second"), Policy(), siblings_of(tmp_path / "second"))
     assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before
 
 
 def test_a_copy_keeps_the_sources_of_the_original_and_is_stale_when_they_change(tmp_path: Path, first: Path) -> None:
     second, items = tmp_path / "second", planned("second")
-    share(second, items, Policy())
+    share(second, items, Policy(), siblings_of(second))
     changed = [replace(item, sources={**item.sources, "quadratic": "another"}) for item in items]
     assert states(second, changed) == ["stale", "stale"]
     assert read_json(second / items[0].id / "trial.json")["sources"] == dict(items[0].sources)
@@ -88,32 +88,35 @@ def test_a_copy_keeps_the_sources_of_the_original_and_is_stale_when_they_change(
 
 def test_stale_trials_are_not_copied(tmp_path: Path, first: Path) -> None:
     changed = [replace(item, sources={**item.sources, "quadratic": "another"}) for item in planned("second")]
-    assert share(tmp_path / "second", changed, Policy()) == set() and not (tmp_path / "second").exists()
+    assert (
+        share(tmp_path / "second", changed, Policy(), siblings_of(tmp_path / "second")) == set()
+        and not (tmp_path / "second").exists()
+    )
 
 
 def test_trials_in_error_and_unfinished_ones_are_not_copied(tmp_path: Path) -> None:
     golden, cell = planned("first")
     finish(tmp_path / "first", [golden], outcome="error")
     write_planned(tmp_path / "first" / cell.id, cell)
-    assert share(tmp_path / "second", planned("second"), Policy()) == set()
+    assert share(tmp_path / "second", planned("second"), Policy(), siblings_of(tmp_path / "second")) == set()
 
 
 def test_a_crash_under_a_fault_is_a_result_and_copied(tmp_path: Path) -> None:
     finish(tmp_path / "first", planned("first"), outcome="crashed")
-    assert len(share(tmp_path / "second", planned("second"), Policy())) == 2
+    assert len(share(tmp_path / "second", planned("second"), Policy(), siblings_of(tmp_path / "second"))) == 2
 
 
 @pytest.mark.parametrize("changes", [{"judge": "rank0"}, {"tolerance": 0.5}, {"golden": False}], ids=str)
 def test_trials_judged_in_another_way_are_not_copied(tmp_path: Path, first: Path, changes: dict[str, Any]) -> None:
     items = [item for item in planned("second", **changes) if item.grid == "second"]
     assert len(items) == 1 and (first / items[0].id).is_dir()
-    assert share(tmp_path / "second", items, Policy()) == set()
+    assert share(tmp_path / "second", items, Policy(), siblings_of(tmp_path / "second")) == set()
 
 
 def test_what_is_here_already_is_not_copied_again(tmp_path: Path, first: Path) -> None:
     second, items = tmp_path / "second", planned("second")
     finish(second, items[:1], mark="own")
-    assert share(second, items, Policy()) == {items[1].id}
+    assert share(second, items, Policy(), siblings_of(second)) == {items[1].id}
     assert read_json(second / items[0].id / "result.json")["mark"] == "own"
 
 
@@ -123,7 +126,7 @@ def test_an_unfinished_trial_gives_way_to_the_copy_with_its_checkpoint(tmp_path:
     write_planned(directory, items[0])
     (directory / "checkpoint-2").mkdir()
     (directory / "checkpoint.json").write_text('{"step": 2}')
-    share(second, items, Policy())
+    share(second, items, Policy(), siblings_of(second))
     assert states(second, items) == ["done", "done"] and list(directory.glob("checkpoint*")) == []
 
 
@@ -134,7 +137,7 @@ def test_a_trial_that_another_process_holds_is_left_alone(tmp_path: Path, first:
     claim = try_claim(tmp_path / side / items[0].id)
     assert claim is not None
     try:
-        assert share(tmp_path / "second", items, Policy()) == {items[1].id}
+        assert share(tmp_path / "second", items, Policy(), siblings_of(tmp_path / "second")) == {items[1].id}
     finally:
         claim.release()
 
@@ -149,9 +152,27 @@ def test_what_would_run_again_takes_what_another_sweep_has_done(
 ) -> None:
     second, items = tmp_path / "second", planned("second")
     finish(second, items, outcome=outcome, mark="old")
-    assert share(second, items, policy, only={items[0].id}) == {items[0].id}
+    assert share(second, items[:1], policy, [first]) == {items[0].id}
     marks = [read_json(second / item.id / "result.json").get("mark") for item in items]
     assert marks == [None, "old"] and hidden(tmp_path) == []
+
+
+def test_copies_come_only_from_the_directories_that_are_given(tmp_path: Path, first: Path) -> None:
+    """What --force has not run again is no source for it, wherever else it lies."""
+    second, items = tmp_path / "second", planned("second")
+    finish(tmp_path / "a_stale_one", planned("a_stale_one"), mark="old")
+    assert share(second, items, Policy(force=True), []) == set()
+    assert len(share(second, items, Policy(force=True), [first])) == len(items)
+    assert [read_json(second / item.id / "result.json").get("mark") for item in items] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["result.json", "trial.json"])
+def test_a_record_that_cannot_be_read_elsewhere_is_no_business_of_this_sweep(
+    tmp_path: Path, first: Path, name: str
+) -> None:
+    second, items = tmp_path / "second", planned("second")
+    (first / items[0].id / name).write_text('{"schema": 2}')
+    assert share(second, items, Policy(), [first]) == {items[1].id}
 
 
 @pytest.mark.parametrize("cut", ["copyfile", "write_json", "adopt"])
@@ -174,13 +195,13 @@ def test_a_copy_that_is_cut_off_is_never_taken_for_a_result(
 
         monkeypatch.setattr(owner, cut, counted)
         with pytest.raises(KeyboardInterrupt):
-            share(second, items[:1], Policy())
+            share(second, items[:1], Policy(), siblings_of(second))
             raise KeyboardInterrupt  # more calls were allowed than one copy makes
         assert states(second, items[:1])[0] in ("missing", "done")
         assert not (second / items[0].id / "result.json").exists() or calls <= allowed
         monkeypatch.setattr(owner, cut, real)
     tidy(second)
-    share(second, items, Policy())
+    share(second, items, Policy(), siblings_of(second))
     assert states(second, items) == ["done", "done"] and hidden(tmp_path) == []
     assert not rerun_directory(second / items[0].id).exists()
 
@@ -190,5 +211,5 @@ def test_siblings_are_the_directories_beside_and_a_plan_only_looks(tmp_path: Pat
     (tmp_path / "file").write_text("")
     second, items = tmp_path / "second", planned("second")
     assert siblings_of(second) == [first] and siblings_of(tmp_path / "nowhere" / "second") == []
-    assert [source for _, source in shareable(second, items, Policy())] == [first / item.id for item in items]
+    assert [source for _, source in shareable(second, items, Policy(), [first])] == [first / item.id for item in items]
     assert not second.exists()

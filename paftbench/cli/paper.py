@@ -1,10 +1,11 @@
 """`paftbench paper`: the paper's tables and figures, run where they are missing, drawn beside the paper's, judged."""
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -127,43 +128,56 @@ def planned(
 
 def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
     """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
-    from paftbench.sharing import share
+    from paftbench.sharing import share, siblings_of
 
     for item, own in plans.items():
         if any(trial.trial.nodes > 1 for trial in own.selected):
             raise ValueError(f"{item}: it has trials of more than one machine; {HERE}")
-        refuse_mixture(item, scale, root / item, {trial.id for trial in own.everything})
+        refuse_mixture(item, scale, root / item, own.everything)
+        engine.expect(module for trial in own.selected for module in trial.trial.workload.imports)
     code = 0
-    fresh: set[str] = set()
+    ran: list[Path] = []
     for item, own in plans.items():
         directory = root / item
         message(f"{item}:")
-        shared = share(directory, own.selected, policy, only=fresh if policy.force else None)
+        # With --force a copy of what this command has just run is as new as it can be; older ones are not.
+        shared = share(directory, own.selected, policy, ran if policy.force else siblings_of(directory))
         if shared:
             message(f"{len(shared)} trials are those of other items, copied")
-        # With --force a copy of what has just run again is as new as it can be.
         left = [trial for trial in own.selected if not (policy.force and trial.id in shared)]
         code = max(code, sweeping.swept(directory, left, policy, engine)) if left else code
-        fresh.update(trial.id for trial in own.selected)
+        ran.append(directory)
         look(item, directory, scale)
         if code and policy.stop_at_error:
             break
     return code
 
 
-def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Collection[str]) -> None:
+def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["Planned"]) -> None:
     """`ValueError` where a directory holds trials of other settings: figures and verdicts would take them together.
 
-    Parts of the item as its file has it go together, whatever part was run before.
+    Parts of the item as its file has it go together, whatever part was run before, and so do more seeds.
     """
-    found = {path.parent.name for path in directory.glob("*/trial.json") if not path.parent.name.startswith(".")}
-    if found <= set(planned):
-        return
     from paftbench.experiment import load, plan
+    from paftbench.store import find_trials, read_record
 
-    own = {trial.id for trial in plan(load(f"paper/{item}", scale.value), data_needed=False)}
-    if not found | set(planned) <= own:
+    found = (
+        {seedless(read_record(path).planned["trial"]) for path in find_trials(directory)}
+        if directory.is_dir()
+        else set()
+    )
+    wanted = {seedless(trial.trial.spec()) for trial in planned}
+    if found <= wanted:
+        return
+    own = plan(load(f"paper/{item}", scale.value), data_needed=False)
+    if not found | wanted <= {seedless(trial.trial.spec()) for trial in own}:
         raise ValueError(f"{directory} holds trials of other settings than these; give variants an --out of their own")
+
+
+def seedless(trial: Mapping[str, Any]) -> str:
+    """What trials that differ in their seeds have in common."""
+    kept = {key: value for key, value in trial.items() if key not in ("seed", "fault_seed")}
+    return json.dumps(kept, sort_keys=True)
 
 
 def look(item: str, directory: Path, scale: Scale) -> None:

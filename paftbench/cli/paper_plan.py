@@ -14,7 +14,7 @@ from paftbench.experiment import load
 from paftbench.experiment.forecast import Forecast
 from paftbench.experiment.needs import ASSUMED, TFLOPS, absent_data, needs_of
 from paftbench.experiment.plan import ABSENT
-from paftbench.sharing import shareable
+from paftbench.sharing import shareable, siblings_of
 from paftbench.store import Planned
 from paftbench.sweep import Policy
 
@@ -69,7 +69,8 @@ def _parts(root: Path, plans: Mapping[str, Sequence[Planned]], policy: Policy) -
     before: set[str] = set()
     for item, planned in plans.items():
         lines = sweeping.listed(planned, records[item], policy, forecast)
-        beside = () if policy.force else (other.id for other, _ in shareable(root / item, planned, policy))
+        siblings = [] if policy.force else siblings_of(root / item)
+        beside = (other.id for other, _ in shareable(root / item, planned, policy, siblings))
         yield Part(item=item, lines=lines, shared=frozenset(before.union(beside)))
         before.update(line.planned.id for line in lines)
 

@@ -96,10 +96,11 @@ class Forecast:
         finished: dict[str, list[float]] = {}
         for directory in find_trials(root) if root.is_dir() else []:
             record = records.get(directory) or read_record(directory)
-            total = ((record.result or {}).get("time") or {}).get("total_s")
-            if total is not None:
+            result = record.result or {}
+            total = (result.get("time") or {}).get("total_s")
+            if total is not None and result["outcome"] not in ("crashed", "hung", "error"):
                 trial = record.planned["trial"]
-                finished.setdefault(_work(trial), []).append(total / trial["steps"])
+                finished.setdefault(_work(trial), []).append(total / (result.get("stopped_at") or trial["steps"]))
         self._per_step = {work: median(values) for work, values in finished.items()}
 
     def seconds(self, trial: Trial) -> float | None:
