@@ -19,6 +19,7 @@ from paftbench.schedules import Steps
 from paftbench.workloads.contract import DataId, Workload
 
 SCHEMA = 1
+SEEDS = 2**63  # what a key of random draws holds
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -107,8 +108,8 @@ class Trial:
             raise ValueError(f"measure_every (steps) must be >= 1, got {self.measure_every}")
         if not (isfinite(self.timeout_s) and self.timeout_s > 0):
             raise ValueError(f"timeout_s must be > 0, got {self.timeout_s!r}")
-        if self.seed < 0 or (self.fault_seed is not None and self.fault_seed < 0):
-            raise ValueError(f"seed and fault_seed must be >= 0, got {self.seed} and {self.fault_seed}")
+        if not all(0 <= seed < SEEDS for seed in (self.seed, self.faults_seed)):
+            raise ValueError(f"seed and fault_seed must be within [0, 2**63), got {self.seed} and {self.fault_seed}")
         self._check_processes()
         self._check_faults()
         self._check_mitigations()

@@ -21,7 +21,7 @@ def known_record(directory: Path, planned: Planned) -> TrialRecord | None:
     `ValueError` for records of another schema or of another trial, and for a result without the plan it came from.
     """
     plan, result = directory / TRIAL, directory / RESULT
-    if not result.is_file() and (not plan.is_file() or _is_blank(plan)):
+    if not result.exists() and (not plan.is_file() or _is_blank(plan)):
         return None
     if not plan.is_file():
         raise ValueError(f"{directory} is half a trial directory: it has {RESULT} and no {TRIAL}")

@@ -131,6 +131,8 @@ def field_values(instance: Any) -> dict[str, Any]:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'? Known: ...`, for the end of an error message; of many names only the nearest."""
     names = sorted(names)
+    if not names:
+        return "; there is none"
     near = difflib.get_close_matches(name, names, n=1)
     known = f"Known: {', '.join(names)}."
     if len(names) > LISTED_NAMES:

@@ -140,7 +140,7 @@ def read_record(directory: Path) -> TrialRecord:
     return TrialRecord(
         path=directory,
         planned=_checked(directory / TRIAL, _NEEDED_PLAN),
-        result=_checked(result, ("outcome",)) if result.is_file() else None,
+        result=_checked(result, ("outcome",)) if result.exists() else None,
     )
 
 

@@ -171,7 +171,7 @@ def test_resolving_leaves_nothing_to_derive() -> None:
         ({"measure_every": 0}, r"measure_every \(steps\) must be >= 1, got 0"),
         ({"timeout_s": 0}, "timeout_s must be > 0, got 0"),
         ({"timeout_s": float("inf")}, "timeout_s must be > 0, got inf"),
-        ({"seed": -1}, "seed and fault_seed must be >= 0, got -1 and 2"),
+        ({"seed": -1}, r"seed and fault_seed must be within \[0, 2\*\*63\), got -1 and 2"),
         ({"procs": 3}, "procs must divide world_size 4, got 3"),
         ({"precision": "fp8"}, "trial.precision: .*'fp32', 'bf16' or 'fp16', got 'fp8'"),
         ({"placement": "ddp"}, "trial.placement: .*'virtual' or 'torchrun', got 'ddp'"),

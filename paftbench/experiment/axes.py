@@ -17,6 +17,7 @@ class Axis:
     name: str
     choices: tuple[tuple[Label, Mapping[str, Any]], ...]
     is_field: bool
+    optional: bool = False  # whether cells without the fault or mitigation that it addresses do without the axis
 
     @cached_property
     def touches(self) -> frozenset[str]:
@@ -31,9 +32,7 @@ def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
         if name in ("seed", "seeds"):
             raise ValueError(f"{where}: {name} is no axis; use seeds, which all cells share")
         if isinstance(choices, Mapping) and choices:
-            labels = {str(label): changes or {} for label, changes in choices.items()}
-            labelled = ((label, plain_mapping(c, f"{where}.{name}.{label}", None)) for label, c in labels.items())
-            axes.append(Axis(name=name, choices=tuple(labelled), is_field=False))
+            axes.append(_label_axis(name, choices, f"{where}.{name}"))
         elif isinstance(choices, list) and choices:
             axes.append(field_axis(name, choices))
         else:
@@ -41,11 +40,21 @@ def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def field_axis(name: str, values: list[Any]) -> Axis:
+def _label_axis(name: str, choices: Mapping[Any, Any], where: str) -> Axis:
+    labels = [str(label) for label in choices]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{where}: the label {label!r} is given twice")
+    changes = [{} if content is None else content for content in choices.values()]
+    plain = [plain_mapping(c, f"{where}.{label}", None) for label, c in zip(labels, changes, strict=True)]
+    return Axis(name=name, choices=tuple(zip(labels, plain, strict=True)), is_field=False)
+
+
+def field_axis(name: str, values: list[Any], *, optional: bool = False) -> Axis:
     """An axis over the values of one field of a trial; a value given twice counts once."""
     unique = {json.dumps(value, sort_keys=True, default=str): value for value in values}
     choices = tuple((_label(text, value), {name: value}) for text, value in unique.items())
-    return Axis(name=name, choices=choices, is_field=True)
+    return Axis(name=name, choices=choices, is_field=True, optional=optional)
 
 
 def parse_seeds(content: Any, where: str) -> tuple[int, ...]:
@@ -55,6 +64,8 @@ def parse_seeds(content: Any, where: str) -> tuple[int, ...]:
     seeds = content if isinstance(content, list | tuple) else [None]
     if not seeds or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in seeds):
         raise ValueError(f"{where}: seeds must be a number >= 1 or a list of numbers >= 0, got {content!r}")
+    if max(seeds) >= 2**63:
+        raise ValueError(f"{where}: seeds must be below 2**63, got {max(seeds)}")
     return tuple(dict.fromkeys(seeds))
 
 

@@ -46,9 +46,14 @@ def overridden(
     `fields` are a trial's. `LookupError` for a key that is none of axis, field and setting, and for unknown labels.
     """
     fixed: dict[str, Any] = {}
+    keys = [override.key for override in overrides]
     for override in overrides:
         key, values = override.key, list(override.values)
-        if key in ("seed", "seeds"):
+        if keys.count(key) > 1:
+            raise ValueError(f"{key} is given {keys.count(key)} times; commas sweep, as in {key}=1,2")
+        if key == "grid" and not _has_axis(experiment, key):
+            experiment = _with_grids(experiment, values)
+        elif key in ("seed", "seeds"):
             experiment = _with_seeds(experiment, key, values)
         elif _has_axis(experiment, key):
             experiment = _with_narrowed(experiment, override)
@@ -56,7 +61,7 @@ def overridden(
             experiment = _with_setting(experiment, key, values)
         elif key.partition(".")[0] not in fields:
             axes = [axis.name for axis in _all_axes(experiment)]
-            raise LookupError(f"unknown key {key!r}{did_you_mean(key, {*axes, *fields, *_SETTINGS, 'seeds'})}")
+            raise LookupError(f"unknown key {key!r}{did_you_mean(key, {*axes, *fields, *_SETTINGS, 'grid', 'seeds'})}")
         elif len(values) > 1:
             experiment = _swept(experiment, key, values)
         else:
@@ -71,16 +76,31 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
         given = {axis.name for axis in grid.axes}
         axes = [*(axis for axis in experiment.axes if axis.name not in given), *grid.axes]
         for chosen in product(*(axis.choices for axis in axes)):
+            pairs = [(axis, label, changes) for axis, (label, changes) in zip(axes, chosen, strict=True)]
             spec = _base_of(experiment, grid)
-            for _, (_, changes) in sorted(zip(axes, chosen, strict=True), key=lambda pair: pair[0].is_field):
-                spec = merged(spec, changes)
+            for axis, _, changes in pairs:
+                spec = spec if axis.is_field else merged(spec, changes)
+            lacking = [axis for axis in axes if axis.optional and not _applies(spec, axis.name)]
+            if any(axis in lacking and label != axis.choices[0][0] for axis, label, _ in pairs):
+                continue  # one such cell is enough
+            pairs = [pair for pair in pairs if pair[0] not in lacking]
+            for axis, _, changes in pairs:
+                spec = _with_field(spec, changes, f"{experiment.source}: grid {grid.name}") if axis.is_field else spec
             applying = {key: value for key, value in fixed.items() if _applies(spec, key)}
             yield Cell(
                 grid=grid.name,
-                choices=tuple((axis, label) for axis, (label, _) in zip(axes, chosen, strict=True)),
+                choices=tuple((axis, label) for axis, label, _ in pairs),
                 spec=merged(spec, applying),
                 seeds=grid.seeds or experiment.seeds or parse_seeds([spec.get("seed", 0)], experiment.source),
             )
+
+
+def _with_field(spec: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`merged` with the place of an axis that does not match before its error."""
+    try:
+        return merged(spec, changes)
+    except (LookupError, ValueError) as error:
+        raise type(error)(f"{where}: axis {error}") from None
 
 
 def _base_of(experiment: Experiment, grid: Grid) -> dict[str, Any]:
@@ -130,7 +150,7 @@ def _narrowed(axis: Axis, override: Override) -> Axis:
 def _swept(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
     """A new field axis, in every grid that has what the key addresses."""
     _require_target(experiment, key)
-    added = field_axis(key, values)
+    added = field_axis(key, values, optional=True)
     return replace(
         experiment,
         grids=tuple(
@@ -161,6 +181,14 @@ def _variants(experiment: Experiment, grid: Grid) -> Iterator[dict[str, Any]]:
         if not axis.is_field:
             for _, changes in axis.choices:
                 yield merged(spec, changes)
+
+
+def _with_grids(experiment: Experiment, values: list[Any]) -> Experiment:
+    names = [grid.name for grid in experiment.grids]
+    for value in values:
+        if value not in names:
+            raise LookupError(f"no grid {value!r}{did_you_mean(str(value), names)}")
+    return replace(experiment, grids=tuple(grid for grid in experiment.grids if grid.name in values))
 
 
 def _with_seeds(experiment: Experiment, key: str, values: list[Any]) -> Experiment:

@@ -113,6 +113,8 @@ def _read(name_or_path: str) -> Experiment:
         return parse_experiment(read_yaml(text, name_or_path), name_or_path)
     if path.is_file():
         return parse_experiment(read_yaml_file(path), str(path))
+    if path.is_dir():
+        raise LookupError(f"{name_or_path} is a directory; expected an experiment: a YAML file or a shipped name")
     raise LookupError(f"no experiment {name_or_path!r}{did_you_mean(name_or_path, shipped)}")
 
 

@@ -26,6 +26,8 @@ def parse_override(text: str) -> Override:
     key = key.strip()
     if not equals or not key:
         raise ValueError(f"expected KEY=VALUE, got {text!r}")
+    if not value.strip():
+        raise ValueError(f"{text}: a value is missing (null is written as null)")
     pieces = split_sweep(value)
     if len(pieces) > 1 and not all(piece.strip() for piece in pieces):
         raise ValueError(f"{text}: a value between commas is empty")

@@ -45,11 +45,15 @@ def plan(
     identities = _Identities("cuda" if torch.cuda.is_available() else "cpu", data_needed)
     cells = [(cell, _trial(cell, experiment, identities.device)) for cell in cells_of(experiment, fixed)]
     planned: dict[str, Planned] = {}
+    names: dict[tuple[str, str], str] = {}
     for draft in _drafts(experiment, cells):
         trial = identities.resolved(draft.trial)
         data = identities.data(trial.workload)
         golden = identities.id(_golden(draft.trial)) if experiment.golden else None
         own = identities.id(draft.trial)
+        if draft.is_cell and names.setdefault((draft.grid, own), draft.name) != draft.name:
+            both = f"{names[draft.grid, own]} and {draft.name}"
+            raise ValueError(f"{experiment.source}: {both} are the same trial: an axis between them changes nothing")
         planned.setdefault(
             own,
             Planned(
@@ -67,6 +71,8 @@ def plan(
                 trial=trial,
             ),
         )
+    if not planned:
+        raise LookupError(f"{experiment.source}: no trial is left")
     return list(planned.values())
 
 
@@ -76,6 +82,7 @@ class _Draft:
     name: str
     labels: dict[str, Label]
     trial: Trial
+    is_cell: bool = False
 
 
 class _Identities:
@@ -143,7 +150,7 @@ def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
         labels = {axis.name: label for axis, label in cell.choices}
         for seed in cell.seeds:
             name = name_of(cell.grid, cell.choices, seed)
-            yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(trial, seed=seed))
+            yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(trial, seed=seed), is_cell=True)
     if experiment.clean:
         yield from _shared("clean", cells, _clean, _FAULTS)
     if experiment.averaging_limit:
