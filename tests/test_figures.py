@@ -114,6 +114,16 @@ def test_the_median_of_seeds_that_synchronised_at_different_steps_is_taken_step_
     assert np.array_equal(np.asarray(axes.lines[-1].get_ydata()), [3, 3, 4, 4, nan, nan], equal_nan=True)
 
 
+def test_a_seed_that_left_nothing_behind_leaves_no_median_of_the_others() -> None:
+    nothing = (np.zeros(0), np.zeros(0))
+    axes = Figure().add_subplot()
+    draw_seeds(axes, [(np.array([1.0, 2]), np.array([3.0, 4])), nothing], Look(label="x", color=BLUE))
+    thin, thick = axes.lines
+    assert np.asarray(thin.get_ydata()).tolist() == [3, 4] and np.isnan(np.asarray(thick.get_ydata())).all()
+    draw_seeds(axes, [nothing, nothing], Look(label="x", color=BLUE))
+    assert not len(np.asarray(axes.lines[-1].get_ydata()))
+
+
 def test_every_figure_is_described() -> None:
     page = (Path(__file__).parent.parent / "docs" / "figures.md").read_text()
     assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == list(FIGURES)

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from paper_results import pair, sweep_of
 from synthetic_results import RESNET, identity, spec, write_trial
 
+from paftbench.analysis.figures.style import BLUE, Look
 from paftbench.analysis.paper import ITEMS, draw, render, verdicts
 from paftbench.analysis.paper.items import item_of
 from paftbench.analysis.runs import load
@@ -51,6 +54,20 @@ def test_what_must_be_seen_in_a_figure_is_in_it(sweeps: Path) -> None:
     assert periods.get_ylabel() == "chosen period H"
     text = drawn.get_supxlabel()
     assert "openreview.net" in text and "sigma squared is the std" in text
+
+
+def test_seeds_that_ended_early_are_not_left_out_of_the_mean() -> None:
+    from paftbench.analysis.paper.figures.curves import draw_mean
+
+    steps = np.arange(1.0, 5)
+    lines = [(steps, np.full(4, 1.0)), (steps, np.full(4, 3.0)), (steps[:2], np.full(2, 8.0))]
+    axes = Figure().add_subplot()
+    draw_mean(axes, lines, Look(label="x", color=BLUE))
+    *thin, mean = axes.lines
+    x, y = (np.asarray(data, dtype=float) for data in mean.get_data())
+    assert len(thin) == 3 and set(y[x <= 2]) == {4.0} and np.isnan(y[x > 2]).all() and {3.0, 4.0} <= set(x)
+    draw_mean(axes, [*lines, (np.zeros(0), np.zeros(0))], Look(label="x", color=BLUE))
+    assert np.isnan(np.asarray(axes.lines[-1].get_ydata(), dtype=float)).all()
 
 
 def test_a_table_is_also_text_with_ours_above_theirs(sweeps: Path) -> None:

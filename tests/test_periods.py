@@ -51,6 +51,21 @@ def test_the_line_starts_at_the_first_period_and_steps_where_a_choice_was_logged
     assert bounds == {2, 10}
 
 
+def test_a_seed_that_ended_has_no_period_and_the_median_stops(tmp_path: Path) -> None:
+    one(tmp_path, {9: DECISION})
+    trial = spec(RESNET, steps=30, seed=1, faults=[{**NOISE, "degree": 0.03}], mitigations=[DYN])
+    rows = [
+        {"step": i, "divergence": None, "synced": i == 9, "decision": DECISION if i == 9 else None} for i in range(15)
+    ]
+    labels = {"mitigation": "paft_dyn"}
+    write_trial(tmp_path, trial, grid="noise", labels=labels, rows=rows, drawn=1, outcome="crashed")
+    axes = figure(load(tmp_path)).subfigs[0].subfigs[0].axes[0]
+    ended, median = axes.lines[1], axes.lines[2]
+    assert list(ended.get_xdata()) == [0, 10, 15]
+    level = np.asarray(median.get_ydata(), dtype=float)
+    assert np.isfinite(level[:16]).all() and np.isnan(level[16:]).all()
+
+
 def test_the_estimated_noise_stands_below_beside_the_injected(tmp_path: Path) -> None:
     one(tmp_path, {9: DECISION, 13: {**DECISION, "sigma": None}, 17: {**DECISION, "sigma": 0.05}})
     below = figure(load(tmp_path)).subfigs[0].subfigs[0].axes[1]

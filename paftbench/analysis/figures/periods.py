@@ -125,14 +125,15 @@ def _positive(value: float | None) -> bool:
 def _stairs(run: Run) -> tuple[Floats, Floats]:
     """Completed steps and the period from there on: the first one at 0, every choice, and the end of the run."""
     decisions = trace(run).decisions
-    x = [0, *(step for step, _ in decisions), run.get("stopped_at") or run.trial["steps"]]
+    x = [0, *(step for step, _ in decisions), trace(run).ended]
     periods = [decision["period"] for _, decision in decisions]
     return np.array(x, dtype=float), np.array([decisions[0][1]["period_before"], *periods, periods[-1]], dtype=float)
 
 
 def _level(run: Run, steps: Floats) -> Floats:
+    """The period after each number of completed steps; NaN once the run has ended, as it has no period then."""
     x, y = _stairs(run)
-    return y[np.searchsorted(x, steps, side="right") - 1]
+    return np.where(steps <= x[-1], y[np.searchsorted(x, steps, side="right") - 1], np.nan)
 
 
 def _rows(shown: Sequence[tuple[Panel, Deciding]]) -> list[list[tuple[Panel, Deciding]]]:

@@ -23,9 +23,10 @@ DECADES = 60  # flipped exponents reach 1e38 in fp32, and fp64 would leave a saw
 class Trace:
     """steps.jsonl of one run; `spread` at `at` falls vertically where a synchronisation does.
 
-    `decisions`: completed steps and what a mitigation chose after them.
+    `ended`: completed steps of the whole log. `decisions`: completed steps and what a mitigation chose after them.
     """
 
+    ended: int
     at: Floats
     spread: Floats
     struck: Floats
@@ -45,6 +46,7 @@ def trace(run: Run) -> Trace:
                 at.append(row["step"] + 1)
                 spread.append(float(row[key]))
     return Trace(
+        ended=rows[-1]["step"] + 1 if rows else 0,
         at=np.array(at, dtype=float),
         spread=np.array(spread, dtype=float),
         struck=np.array([row["step"] + 1 for row in rows if row.get("strikes")], dtype=float),
@@ -62,21 +64,28 @@ def history(run: Run, view: View) -> tuple[Floats, Floats]:
 
 def draw_seeds(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float = 1.6) -> None:
     """Each seed as a thin line, and their median on top."""
-    drawn = [(x, y) for x, y in lines if len(x)]
-    if len(drawn) > 1:
-        for x, y in drawn:
-            axes.plot(x, y, color=look.color, linewidth=0.6, alpha=0.4, zorder=look.order - 1)
-    if not drawn:
-        return
-    x, values = drawn[0][0], np.stack([y for _, y in drawn]) if _alike(drawn) else None
-    if values is None:
-        x, values = on_common_steps(drawn)
-    # A step at which some seed is not finite, or has ended, has no median: the line stops there.
+    draw_thin(axes, lines, look, 0.6)
+    x, values = aligned(lines)
     axes.plot(x, np.median(values, axis=0), linewidth=width, **look.of_line())
 
 
-def _alike(lines: Sequence[tuple[Floats, Floats]]) -> bool:
-    return all(np.array_equal(x, lines[0][0]) for x, _ in lines)
+def draw_thin(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float) -> None:
+    """Each of several seeds as a thin line, below what stands for all of them."""
+    for x, y in lines if len(lines) > 1 else ():
+        if len(x):
+            axes.plot(x, y, color=look.color, linewidth=width, alpha=0.4, zorder=look.order - 1)
+
+
+def aligned(lines: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Steps [t] and every line's values at them, [S, t].
+
+    NaN where a line has none: a step at which some seed is not finite, or has ended, has no mean and no median.
+    """
+    if not any(len(x) for x, _ in lines):
+        return np.zeros(0), np.zeros((1, 0))
+    if all(np.array_equal(x, lines[0][0]) for x, _ in lines):
+        return lines[0][0], np.stack([y for _, y in lines])
+    return on_common_steps(lines)
 
 
 def on_common_steps(lines: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

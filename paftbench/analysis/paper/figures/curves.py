@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paftbench.analysis.figures.style import GREY, Look, canvas, legend_on_top
-from paftbench.analysis.figures.traces import Floats, history
+from paftbench.analysis.figures.traces import Floats, aligned, draw_thin, history
 from paftbench.analysis.paper.figures.parts import draw_periods, handles_of, look_of, sign, title_ours, title_theirs
 from paftbench.analysis.paper.figures.rows import DYNAMIC, Row, Series, degrees_of, rows_of, series_of
 from paftbench.analysis.paper.items import Item
@@ -79,14 +79,10 @@ def _draw_ours(axes: Axes, shown: Sequence[tuple[Look, Series]], accuracy: bool,
 
 
 def draw_mean(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look) -> None:
-    """Each seed as a thin line, and their mean on top; it stops where some seed is not finite."""
-    drawn = [(x, y) for x, y in lines if len(x)]
-    for x, y in drawn if len(drawn) > 1 else ():
-        axes.plot(x, y, color=look.color, linewidth=0.5, alpha=0.4, zorder=look.order - 1)
-    if drawn:
-        longest = max((x for x, _ in drawn), key=len)
-        same = [y for x, y in drawn if np.array_equal(x, longest)]
-        axes.plot(longest, np.mean(same, axis=0), linewidth=1.7, **look.of_line())
+    """Each seed as a thin line, and their mean on top; it stops where some seed is not finite, or has ended."""
+    draw_thin(axes, lines, look, 0.5)
+    x, values = aligned(lines)
+    axes.plot(x, np.mean(values, axis=0), linewidth=1.7, **look.of_line())
 
 
 def _percent(run: Run) -> tuple[Floats, Floats]:

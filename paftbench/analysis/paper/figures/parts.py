@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from paftbench.analysis.figures.style import GREEN, GREY, Look, looks
-from paftbench.analysis.figures.traces import Floats
+from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.paper.claim import degree_text
 from paftbench.analysis.paper.figures.rows import Series
@@ -111,10 +111,10 @@ def draw_periods(axes: Axes, shown: Sequence[tuple[Look, Series]]) -> None:
 
 
 def _level(run: Run, grid: Floats) -> Floats | None:
-    """The period in force after each number of steps: the first one until a choice was made."""
+    """The period after each number of completed steps: the first one until a choice was made, NaN after the end."""
     steps, periods = chosen(run)
     if not steps:
         return None
     first = next((own["period"] for own in run.trial["mitigations"] if "period" in own), periods[0])
     at = np.searchsorted(np.array(steps, dtype=float), grid, side="right")
-    return np.array([float(first), *periods])[at]
+    return np.where(grid <= trace(run).ended, np.array([float(first), *periods])[at], np.nan)
