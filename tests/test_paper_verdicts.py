@@ -5,13 +5,15 @@ from math import nan
 from pathlib import Path
 
 import pytest
-from paper_results import METHODS, judged, of, pair
+from paper_results import METHODS, judged, of, pair, sweep_of
 from synthetic_results import NOISE, RESNET, spec, write_trial
 
 from paftbench.analysis.paper import draw, render, verdicts
 from paftbench.analysis.paper.claim import DEGREE
 from paftbench.analysis.paper.claims import claims_of
+from paftbench.analysis.paper.items import item_of
 from paftbench.analysis.paper.judging import Reading, read, word_of
+from paftbench.analysis.paper.table_text import table_text
 from paftbench.analysis.runs import load
 from paftbench.store import write_failure
 
@@ -144,6 +146,16 @@ def test_a_run_whose_process_wrote_no_result_counts_as_guessing_too(tmp_path: Pa
     assert reading.seeds == 3 and reading.mean == pytest.approx((60.0 + 60.0 + 10.0) / 3)  # chance is 0.1
     _, text = draw("table1", tmp_path, scale="small")
     assert "26.7 (10.0..60.0)" in text.read_text()
+
+
+def test_a_printed_number_of_some_runs_says_of_how_many(tmp_path: Path) -> None:
+    sweep_of(tmp_path, "table3", steps=20)
+    run = next(run for run in load(tmp_path).selected if run.mitigation == "paft" and run.trial["world_size"] == 4)
+    assert "(2/3)" not in table_text(item_of("table3"), load(tmp_path))
+    write_failure(run.record.path, "crashed", "exit code 1")
+    (run.record.path / "steps.jsonl").unlink()
+    text = table_text(item_of("table3"), load(tmp_path))
+    assert text.count("(2/3)") == 1
 
 
 def test_a_reading_needs_three_seeds_and_its_interval_leaves_zero_out_from_five() -> None:

@@ -15,6 +15,7 @@ from paftbench.analysis.injections import injections_rows, render_injections
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import render, rows
 from paftbench.analysis.text import compact, number, size, to_json
+from paftbench.store import write_failure
 
 
 def test_by_an_axis_pools_runs_but_never_two_workloads(tmp_path: Path) -> None:
@@ -207,6 +208,25 @@ def test_chosen_periods_are_lowest_highest_and_median_of_all_syncs(tmp_path: Pat
     plain, dyn = rows(tmp_path)
     assert dyn["periods"] == {"lowest": 2, "median": 4, "highest": 10} and plain["periods"] is None
     assert "2..10 (4)" in render(tmp_path)
+
+
+def test_a_mean_over_some_of_the_finished_trials_says_of_how_many(tmp_path: Path) -> None:
+    golden(tmp_path, [0.9, 0.92, 0.91, 0.9, 0.9])
+    timed = {"time": {"step_median_s": 0.1, "overhead_valid": True}, "nsr": {"median": 0.1, "max": 0.2}}
+    cell(tmp_path, "ddp", [0.8, 0.82, 0.81, 0.83, 0.8], trial={"placement": "torchrun"}, **timed)
+    assert "(k/n)" not in render(tmp_path, width=200)
+    for run in load(tmp_path).selected:
+        if run.mitigation == "ddp" and run.seed > 1:
+            write_failure(run.record.path, "crashed", "signal 11", strikes={"drawn": 5})
+    _, row = rows(tmp_path)
+    assert row["claim"] == "none" and row["seeds"] == row["finished"] == 5
+    counts = row["measured"]
+    assert (counts["worst_rank"], counts["nsr"]["max"], counts["overhead"], counts["strikes"]["drawn"]) == (2, 2, 2, 5)
+    text = render(tmp_path, width=200)
+    (line,) = [line for line in text.splitlines() if line.lstrip().startswith("noise")]
+    assert "0.810 (2/5)" in line and "0.200 (2/5)" in line and "1.00x (2/5)" in line and "0 B (2/5)" in line
+    assert " 5* " in line and " 5 " in line  # strikes are known of all
+    assert "(k/n): the mean of k of n finished trials" in text and "fewer than 3 seeds with a number" in text
 
 
 def test_json_has_every_number_of_every_cell(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from paftbench.analysis.cost import step_seconds
 from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.analysis.stats import Claim, claim_of
 from paftbench.plugins import did_you_mean
 
 NO_GAP: Final = "no gap"
@@ -34,6 +35,13 @@ class Cell:
     def seeds(self) -> int:
         """How many different seeds have finished."""
         return len({run.seed for run in self.done})
+
+    @property
+    def claim(self) -> Claim:
+        """What may be said of the judged metric: by the seeds that have a number, not by those that finished."""
+        return claim_of(
+            len({run.seed for run in self.done if (v := run.metric(run.judge)) is not None and isfinite(v)})
+        )
 
     @property
     def fault(self) -> tuple[str, str]:

@@ -9,16 +9,21 @@ from typing import Any
 
 from paftbench.analysis.cells import NO_GAP, Cell, cells, gap_closed, overhead
 from paftbench.analysis.runs import VIEWS, Run, Sweep, View, load
-from paftbench.analysis.stats import NO_CLAIM, Summary, claim_of, mean_of, summarise, wilson
+from paftbench.analysis.stats import NO_CLAIM, Summary, mean_of, summarise, wilson
 from paftbench.analysis.text import compact, counted, draw, needed, number, size
 
 Row = dict[str, Any]
 Columns = dict[str, list[str]]
+_PARTS = {
+    "divergence": ("final", "max", "before_sync"), "nsr": ("median", "max"), "strikes": ("drawn", "landed", "changed"),
+}  # fmt: skip
 
 
 def rows(directory: Path, by: str | None = None) -> list[Row]:
     """One mapping per cell, numbers first: a metric is its mean over seeds, `points` and `ranges` hold the rest.
 
+    `measured` says for every number of how many of the `finished` trials it is the mean: not of a trial that ended
+    before it could be measured. `claim` goes by the seeds that have the judged metric.
     `gap_closed` is the judge's: a number, "no gap", or None where there is nothing to compare with;
     `gap_closed_by_view` has all three. Values that were not measured are None. Errors as `runs.load` and `cells.cells`.
     """
@@ -30,6 +35,9 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
     judge = cell.runs[0].judge
     metrics = {view: _over(cell, _getter("metric", view)) for view in VIEWS}
     gaps = {view: _gap(sweep, cell, view) for view in VIEWS}
+    parts = {key: _parts(cell, key) for key in _PARTS}
+    extra = _measured(cell, _getter("mitigation", "bytes"))
+    overheads = _measured(cell, lambda run: overhead(sweep, run))
     return {
         "grid": cell.grid,
         "cell": cell.text,
@@ -37,7 +45,7 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         "trials": len(cell.runs),
         "finished": len(cell.done),
         "seeds": cell.seeds,
-        "claim": claim_of(cell.seeds),
+        "claim": cell.claim,
         "outcomes": cell.outcomes(),
         "rates": _rates(cell),
         "metric": next((name for run in cell.done if (name := run.get("metric", "name"))), None),
@@ -45,12 +53,17 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         **{view: metrics[view].mean for view in VIEWS},
         "gap_closed": gaps[judge][0],
         "gap_closed_by_view": {view: gap for view, (gap, _) in gaps.items()},
-        "divergence": {key: _mean(cell, _getter("divergence", key)) for key in ("final", "max", "before_sync")},
-        "nsr": {key: _mean(cell, _getter("nsr", key)) for key in ("median", "max")},
-        "strikes": {key: _mean(cell, _getter("strikes", key)) for key in ("drawn", "landed", "changed")},
+        **{key: {part: mean_of(values) for part, values in own.items()} for key, own in parts.items()},
         "periods": _periods(cell),
-        "extra_bytes": _mean(cell, _getter("mitigation", "bytes")),
-        "overhead": _mean(cell, lambda run: overhead(sweep, run)),
+        "extra_bytes": mean_of(extra),
+        "overhead": mean_of(overheads),
+        "measured": {
+            **{view: len(metrics[view].points) for view in VIEWS},
+            "gap_closed": len(gaps[judge][1].points),
+            **{key: {part: len(values) for part, values in own.items()} for key, own in parts.items()},
+            "extra_bytes": len(extra),
+            "overhead": len(overheads),
+        },
         "points": {**{view: metrics[view].points for view in VIEWS}, "gap_closed": gaps[judge][1].points},
         "ranges": {
             **{view: _range(metrics[view]) for view in VIEWS},
@@ -63,9 +76,13 @@ def _over(cell: Cell, value: Callable[[Run], float | None]) -> Summary:
     return summarise([run.seed for run in cell.done], [value(run) for run in cell.done])
 
 
-def _mean(cell: Cell, value: Callable[[Run], float | None]) -> float | None:
-    """The mean alone: a spread that nobody reads would cost a bootstrap."""
-    return mean_of([value(run) for run in cell.done])
+def _measured(cell: Cell, value: Callable[[Run], float | None]) -> list[float]:
+    """What the finished runs have of a value; for its mean alone, a spread that nobody reads would cost a bootstrap."""
+    return [known for run in cell.done if (known := value(run)) is not None]
+
+
+def _parts(cell: Cell, key: str) -> dict[str, list[float]]:
+    return {part: _measured(cell, _getter(key, part)) for part in _PARTS[key]}
 
 
 def _getter(*keys: str) -> Callable[[Run], float | None]:
@@ -138,13 +155,15 @@ def _names(found: Sequence[Row], lines: int = 2) -> Columns:
 def _causes(found: Sequence[Row]) -> Columns:
     periods = [_chosen(row["periods"]) for row in found]
     return {
-        "divergence": [number(row["divergence"]["max"]) for row in found],
-        "nsr": [number(row["nsr"]["median"]) for row in found],
-        "nsr max": [number(row["nsr"]["max"]) for row in found],
-        "strikes": [compact(row["strikes"]["drawn"]) for row in found],
+        "divergence": [_of(row, number(row["divergence"]["max"]), "divergence", "max") for row in found],
+        "nsr": [_of(row, number(row["nsr"]["median"]), "nsr", "median") for row in found],
+        "nsr max": [_of(row, number(row["nsr"]["max"]), "nsr", "max") for row in found],
+        "strikes": [_of(row, compact(row["strikes"]["drawn"]), "strikes", "drawn") for row in found],
         **({"period": periods} if any(text != "-" for text in periods) else {}),
-        "extra bytes": [size(row["extra_bytes"]) for row in found],
-        "overhead": ["-" if row["overhead"] is None else f"{row['overhead']:.2f}x" for row in found],
+        "extra bytes": [_of(row, size(row["extra_bytes"]), "extra_bytes") for row in found],
+        "overhead": [
+            "-" if row["overhead"] is None else _of(row, f"{row['overhead']:.2f}x", "overhead") for row in found
+        ],
     }
 
 
@@ -152,7 +171,10 @@ def _effects(found: Sequence[Row], ranged: Collection[str]) -> Columns:
     return {
         "outcomes": [_outcomes(row) for row in found],
         **{
-            view: [_spread(number(row[view]), row["ranges"][view] if view in ranged else None, number) for row in found]
+            view: [
+                _spread(_of(row, number(row[view]), view), row["ranges"][view] if view in ranged else None, number)
+                for row in found
+            ]
             for view in VIEWS
         },
         "gap_closed": [_closed(row) for row in found],
@@ -165,6 +187,14 @@ def _chosen(periods: Row | None) -> str:
         return "-"
     low, high = periods["lowest"], periods["highest"]
     return f"{low}" if low == high else f"{low}..{high} ({periods['median']:g})"
+
+
+def _of(row: Row, text: str, *keys: str) -> str:
+    """A mean with `(k/n)` where only k of the n finished trials have the number."""
+    count = row["measured"]
+    for key in keys:
+        count = count[key]
+    return text if count in (0, row["finished"]) else f"{text} ({count}/{row['finished']})"
 
 
 def _outcomes(row: Row) -> str:
@@ -183,9 +213,9 @@ def _closed(row: Row) -> str:
         return gap or "-"
     if isnan(gap):
         return "undefined"
-    compared = len(row["points"]["gap_closed"])
-    text = f"{gap:.0%}" if compared == row["finished"] else f"{gap:.0%} ({compared}/{row['finished']})"
-    return _spread(text, row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}")
+    return _spread(
+        _of(row, f"{gap:.0%}", "gap_closed"), row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}"
+    )
 
 
 def notes(found: Sequence[Row]) -> list[str]:
@@ -196,11 +226,13 @@ def notes(found: Sequence[Row]) -> list[str]:
         " Per run: the largest divergence, nsr of the median and of the worst step, strikes, extra bytes."
     ]
     if any(row["periods"] and row["periods"]["lowest"] < row["periods"]["highest"] for row in found):
-        said.append("period: lowest..highest (median) over the synchronisations of all runs.")
+        said.append("period: lowest..highest (median) of those chosen at the synchronisations of all runs.")
     if any(row["claim"] == "range" for row in found):
         said.append("low..high: the range of 3 or 4 seeds.")
     if any(row["claim"] == "interval" for row in found):
         said.append("low..high of 5 or more seeds: paired bootstrap interval, 95 %.")
+    if any("/" in text for name, texts in columns(found).items() if name not in ("grid", "cell") for text in texts):
+        said.append("(k/n): the mean of k of n finished trials, the others have no such number.")
     if any(row["claim"] == "none" for row in found):
-        said.append(f"* fewer than 3 seeds: {NO_CLAIM}.")
+        said.append(f"* fewer than 3 seeds with a number: {NO_CLAIM}.")
     return said

@@ -7,7 +7,6 @@ from typing import Any
 
 from paftbench.analysis.cells import cells
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.analysis.stats import claim_of
 
 # From harmless to worst, then what is not known.
 OUTCOMES = (
@@ -69,7 +68,7 @@ def _facts(sweep: Sweep) -> Mapping[str, str]:
     done = [run for run in runs if run.result is not None]
     seeds = sorted({run.seed for run in runs})
     found = cells(sweep)
-    claims = {claim_of(cell.seeds) for cell in found if cell.done}
+    claims = {cell.claim for cell in found if cell.done}
     return {
         "trials": str(len(runs)) if len(done) == len(runs) else f"{len(done)} of {len(runs)} finished",
         "workload": joined(_workload(run) for run in runs),
