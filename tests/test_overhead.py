@@ -154,6 +154,29 @@ def test_degrees_are_pooled_since_they_do_not_change_what_a_step_costs(tmp_path:
     assert [(bar.name, len(bar.ratios)) for bar in row.bars] == [("ddp", 2), ("paft_dyn", 2)]
 
 
+def test_the_bound_of_pooled_degrees_is_the_median_over_runs_that_chose_their_own_periods(tmp_path: Path) -> None:
+    for degree, periods in ((0.01, (10, 10, 10)), (0.1, (2, 5, 2))):
+        faults = [{**NOISE, "degree": degree}]
+        for seed, every in enumerate(periods):
+            for name, mitigations in (("ddp", []), ("paft_dyn", [DYN])):
+                trial = spec(RESNET, steps=40, seed=seed, faults=faults, mitigations=mitigations, placement="torchrun")
+                synced = [bool(mitigations) and (step + 1) % every == 0 for step in range(40)]
+                logged = [
+                    {"step": step, "loss": [1.0], "lr": 0.1, "divergence": None, "synced": due, "strikes": 1,
+                     "seconds": {"compute": 0.01, "mitigate": 0.004 if due else 0.0}}
+                    for step, due in enumerate(synced)
+                ]  # fmt: skip
+                labels = {"faults.noise.degree": degree, "mitigation": name}
+                synced_result = {"syncs": sum(synced), "periods": [], "bytes": 0}
+                write_trial(
+                    tmp_path, trial, grid="noise", labels=labels, drawn=1, rows=logged, mitigation=synced_result
+                )
+    (row,) = rows_of(load(tmp_path))
+    bar = next(bar for bar in row.bars if bar.name == "paft_dyn")
+    assert [period(run) for run in bar.runs] == [10, 10, 10, 2, 5, 2]
+    assert row.bound(bar) == pytest.approx((0.4 / 10 + 0.4 / 5) / 2)
+
+
 def test_a_virtual_sweep_has_no_such_figure(tmp_path: Path) -> None:
     core(tmp_path, seeds=1, steps=5, grids=("noise",))
     with pytest.raises(NothingToDraw):

@@ -61,7 +61,10 @@ class Row:
         return sorted({bar.world_size for bar in self.bars})
 
     def bound(self, bar: Bar) -> float | None:
-        """What synchronising may cost by its measured time: a share of a step, None where that was not measured."""
+        """What synchronising may cost by its measured time: a share of a step, None where that was not measured.
+
+        The median over runs, each with its own steps per synchronisation: chosen periods differ by run.
+        """
         plain = [
             cost.seconds
             for other in self._of_size(bar)
@@ -69,14 +72,14 @@ class Row:
             for run in other.runs
             if (cost := step_cost(run))
         ]
-        every = period(bar.runs[0])
-        if not plain or every is None:
+        every = [steps for run in bar.runs if (steps := period(run)) is not None]
+        if not plain or not every:
             return None
         blocking = (
             bar.runs if not overlaps(bar.runs[0]) else [run for other in self._of_size(bar) for run in other.runs]
         )
         rho = sync_share(blocking, median(plain))
-        return None if rho is None else exposed(rho, every, overlaps(bar.runs[0]))
+        return None if rho is None else median(exposed(rho, steps, overlaps(bar.runs[0])) for steps in every)
 
     def _of_size(self, bar: Bar) -> list[Bar]:
         return [other for other in self.bars if other.world_size == bar.world_size]
