@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import entry_points
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,5 +143,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def source_sha256(plugin: Any) -> str:
-    """Hash of the file that defines a plugin, by which a stale result is recognised."""
-    return hashlib.sha256(Path(inspect.getfile(type(plugin))).read_bytes()).hexdigest()
+    """Hash of the files that define a plugin's class and what it inherits, by which a stale result is recognised.
+
+    The contract itself does not count.
+    """
+    own = list(takewhile(lambda cls: "plugin_kind" not in vars(cls), type(plugin).__mro__))
+    contract = inspect.getfile(type(plugin).__mro__[len(own)])
+    files = dict.fromkeys(inspect.getfile(cls) for cls in own)
+    digest = hashlib.sha256()
+    for file in files:
+        if file != contract:
+            digest.update(Path(file).read_bytes())
+    return digest.hexdigest()

@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paftbench
 from paftbench.config import Trial, parse_trial
+from paftbench.plugins import source_sha256
 from paftbench.workloads.contract import DataId
 
 DATA = DataId(name="none", sha256="")
@@ -223,3 +226,14 @@ def test_true_is_no_number(field: str) -> None:
 def test_true_is_no_number_in_a_list_either() -> None:
     with pytest.raises(ValueError, match=r"trial.optimizer.betas: expected a number or a word, got \[False, 0.9\]"):
         parse_trial({"workload": {"name": "quadratic"}, "optimizer": {"name": "adam", "betas": [False, 0.9]}})
+
+
+def test_a_plugins_source_is_its_own_file_and_what_it_inherits_but_not_the_contract() -> None:
+    def of(*names: str) -> str:
+        root = Path(paftbench.__file__).parent
+        return hashlib.sha256(b"".join((root / name).read_bytes() for name in names)).hexdigest()
+
+    sync = paftbench.Mitigation("paft_sync")
+    assert source_sha256(sync) == of("mitigations/paft_sync.py", "mitigations/averaging.py")
+    assert source_sha256(paftbench.Mitigation("clip_value")) == of("mitigations/clip_value.py")
+    assert source_sha256(paftbench.Fault("bit_flip", degree=0).model) == of("../fault_models/bit_flip.py")
