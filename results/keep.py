@@ -26,40 +26,39 @@ DECISION = ("step", "rule", "layer", "gradient", "spread", "sigma", "lr", "perio
 def keep(sweep: Path, name: str, figures: Sequence[str]) -> Path:
     """The folder that now holds the sweep's records; `ValueError` where a trial is missing or ended in error."""
     records = read_results(sweep)
-    for record in records:
-        if record.result is None or record.result["outcome"] == "error":
-            raise ValueError(f"{record.planned['name']} has no result to keep")
+    lines = [line_of(record) for record in records]
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
-    results = [record.result or {} for record in records]
-    lines = [
-        encode_line({"trial": record.planned["trial"], "result": _small(result)})
-        for record, result in zip(records, results, strict=True)
-    ]
-    environment = dict(results[0]["environment"])
-    environment.pop("argv", None)
     write_text(folder / "table.txt", render(sweep, width=120).rstrip() + "\n")
     write_text(folder / "trials.jsonl", "".join(lines))
     decisions = _decisions(records)
     if decisions:
         write_text(folder / "decisions.csv", decisions)
-    write_json(
-        folder / "about.json",
-        {
-            "command": f"paftbench run {records[0].planned['experiment']}",
-            "trial_seconds": round(sum(result["time"]["total_s"] for result in results), 1),
-            "environment": environment,
-        },
-    )
+    write_json(folder / "about.json", about(f"paftbench run {records[0].planned['experiment']}", records))
     for path in draw(sweep, figures, format="png"):
         shutil.copyfile(path, folder / path.name)
     return folder
 
 
-def _small(result: dict[str, Any]) -> dict[str, Any]:
-    small = {key: value for key, value in result.items() if key not in LEFT_OUT}
-    small["curve"] = result["history"]
-    return small
+def line_of(record: TrialRecord) -> str:
+    """What was run and what came out of it; `ValueError` where that is nothing or an error."""
+    if record.result is None or record.result["outcome"] == "error":
+        raise ValueError(f"{record.planned['name']} has no result to keep")
+    small: dict[str, Any] = {key: value for key, value in record.result.items() if key not in LEFT_OUT}
+    return encode_line({"trial": record.planned["trial"], "result": small | {"curve": record.result["history"]}})
+
+
+def about(command: str, records: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Where the records come from: the commits and seconds of all trials together, the environment of the last."""
+    results = [record.result or {} for record in records]
+    environment = {key: value for key, value in results[-1]["environment"].items() if key != "argv"}
+    return {
+        "command": command,
+        "trials": len(results),
+        "trial_seconds": round(sum(result["time"]["total_s"] or 0.0 for result in results), 1),
+        "commits": sorted({result["environment"]["git"]["sha"] for result in results}),
+        "environment": environment,
+    }
 
 
 def _decisions(records: Sequence[TrialRecord]) -> str:
