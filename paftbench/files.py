@@ -104,6 +104,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}, is not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}, holds no JSON mapping")
             yield _decoded(row) if _HAS_WORD.search(line) else row
 
 

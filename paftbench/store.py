@@ -7,10 +7,11 @@ written last: it exists if and only if the trial is done.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from paftbench.claim import Claim, claim, is_claimed, try_claim
 from paftbench.files import encode_line, read_json, read_lines, write_json
+from paftbench.shape import LIST, MAPPING, NUMBER, NUMBER_OR_NONE, TEXT, Kinds, require, require_each
 
 if TYPE_CHECKING:
     from paftbench.config import Trial
@@ -26,7 +27,16 @@ SCHEMA = 1
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
 
-_NEEDED_PLAN = ("id", "name", "grid", "labels", "golden_id", "judge", "tolerance", "plugins", "sources", "trial")
+_NEEDED_PLAN = {
+    "id": TEXT, "name": TEXT, "experiment": TEXT, "grid": TEXT, "labels": MAPPING, "golden_id": (str, type(None)),
+    "judge": TEXT, "tolerance": NUMBER, "plugins": LIST, "sources": MAPPING, "trial": MAPPING,
+}  # fmt: skip
+_NEEDED_TRIAL = {
+    "workload": MAPPING, "world_size": (int,), "steps": (int,), "optimizer": MAPPING, "seed": (int,), "faults": LIST,
+    "mitigations": LIST,
+}  # fmt: skip
+_NUMBERS = ("divergence", "inconsistency", "nsr", "strikes")  # mappings of result.json that hold nothing else
+_SECTIONS = ("metric", "history", *_NUMBERS, "mitigation", "time", "environment")
 
 Label = str | int | float | bool | None
 Judge = Literal["mean_model", "worst_rank", "rank0"]
@@ -90,7 +100,7 @@ def read_planned(directory: Path) -> Planned:
     from paftbench.workloads.contract import DataId
 
     path = directory / TRIAL
-    values = _checked(path)
+    values = _checked(path, {})
     for plugin in values["plugins"]:
         load_file(Path(plugin))
     own = {key: values[key] for key in Planned.__dataclass_fields__}
@@ -135,25 +145,49 @@ def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
 
 
 def read_record(directory: Path) -> TrialRecord:
-    """One trial directory."""
-    result = directory / RESULT
-    return TrialRecord(
-        path=directory,
-        planned=_checked(directory / TRIAL, _NEEDED_PLAN),
-        result=_checked(result, ("outcome",)) if result.exists() else None,
-    )
+    """One trial directory; `ValueError` where a record lacks what every reader of it needs."""
+    path, result = directory / TRIAL, directory / RESULT
+    planned = _checked(path, _NEEDED_PLAN)
+    _check_trial(planned, path)
+    found = _checked(result, {"outcome": TEXT}) if result.exists() else None
+    if found is not None:
+        _check_result(found, result)
+    return TrialRecord(path=directory, planned=planned, result=found)
 
 
-def _checked(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+def _check_trial(planned: Mapping[str, Any], path: Path) -> None:
+    trial, judges = planned["trial"], get_args(Judge)
+    if planned["judge"] not in judges:
+        raise ValueError(f"{path}: judge must be one of {', '.join(judges)}, got {planned['judge']!r}")
+    require(trial, _NEEDED_TRIAL, f"{path}: trial")
+    require(trial["workload"], {"name": TEXT}, f"{path}: workload")
+    require(trial["optimizer"], {"name": TEXT, "lr": NUMBER}, f"{path}: optimizer")
+    for fault in trial["faults"]:
+        require(fault, {"name": TEXT, "model": TEXT}, f"{path}: a fault")
+    for mitigation in trial["mitigations"]:
+        require(mitigation, {"name": TEXT}, f"{path}: a mitigation")
+
+
+def _check_result(result: Mapping[str, Any], path: Path) -> None:
+    for name in _SECTIONS:
+        if result.get(name) is not None:
+            require(result[name], {}, f"{path}: {name}")
+    for name in _NUMBERS:
+        require_each(result.get(name) or {}, NUMBER_OR_NONE, f"{path}: {name}")
+    metric, history = result.get("metric") or {}, result.get("history") or {}
+    views = {view: metric.get(view) for view in ("chance", "untrained", *get_args(Judge))}
+    require_each(views, NUMBER_OR_NONE, f"{path}: metric")
+    require_each(history, LIST, f"{path}: history")
+
+
+def _checked(path: Path, needed: Mapping[str, Kinds]) -> dict[str, Any]:
     try:
         values = read_json(path)
     except FileNotFoundError:
         raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
     if values.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
-    missing = [key for key in needed if key not in values]
-    if missing:
-        raise ValueError(f"{path} is no record of a trial: it lacks {', '.join(missing)}")
+    require(values, needed, f"{path} is no record of a trial: it")
     return values
 
 
@@ -168,7 +202,7 @@ def write_failure(
     """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
     from paftbench.environment import environment
 
-    planned = _checked(directory / TRIAL)
+    planned = _checked(directory / TRIAL, {})
     trial = planned["trial"]
     counts = {key: (strikes or {}).get(key) for key in ("drawn", "landed", "changed")}
     metric = ("name", "direction", "chance", "untrained", "mean_model", "worst_rank", "rank0")

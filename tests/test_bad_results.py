@@ -152,6 +152,98 @@ def test_a_log_that_is_broken_in_the_middle(command: str, sweep: Path, capsys: p
     assert "steps.jsonl, line 2, is not JSON" in refused(command, sweep, capsys)
 
 
+@pytest.mark.parametrize("command", READ_LOGS)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda row: 3, "holds no JSON mapping"),
+        (lambda row: [row], "holds no JSON mapping"),
+        (lambda row: {key: value for key, value in row.items() if key not in ("lr", "loss")}, "lacks 'loss', 'lr'"),
+        (lambda row: {**row, "loss": []}, "loss must hold a number per rank, got none"),
+        (lambda row: {**row, "loss": ["x"]}, "loss must hold a number each, got 'x'"),
+        (lambda row: {**row, "lr": None}, "lr must be a number, got None"),
+        (lambda row: {**row, "divergence": {}}, "divergence must be a number or null, got {}"),
+        (lambda row: {**row, "decision": {"period": 2}}, "decision lacks 'period_before', 'sigma'"),
+        (lambda row: {**row, "seconds": {"compute": "x"}}, "seconds must hold a number each, got 'x'"),
+    ],
+)
+def test_a_row_of_a_log_that_is_something_else(
+    command: str, change: Callable[[Any], Any], said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trial in trials(sweep):
+        first, second, *rest = (trial / "steps.jsonl").read_text().splitlines()
+        (trial / "steps.jsonl").write_text("\n".join([first, json.dumps(change(json.loads(second))), *rest, ""]))
+    line = refused(command, sweep, capsys)
+    assert "steps.jsonl, line 2" in line and said in line
+
+
+@pytest.mark.parametrize("command", ["table --injections", "report"])
+@pytest.mark.parametrize(
+    ("row", "said"), [("7", "holds no JSON mapping"), ('{"step": 1}', "lacks 'rank', 'site', 'landed'")]
+)
+def test_a_strike_that_is_something_else(
+    command: str, row: str, said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trial in trials(sweep):
+        (trial / "injections.jsonl").write_text(f"{row}\n")
+    line = refused(command, sweep, capsys)
+    assert "injections.jsonl, line 1" in line and said in line
+
+
+@pytest.mark.parametrize("command", ALL)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trial": {}}, "trial lacks 'workload', 'world_size', 'steps', 'optimizer', 'seed', 'faults', 'mitigations'"),
+        ({"trial": None}, "trial must be a mapping, got None"),
+        ({"labels": [1]}, "labels must be a mapping, got [1]"),
+        ({"judge": "best"}, "judge must be one of mean_model, worst_rank, rank0, got 'best'"),
+        ({"tolerance": "x"}, "tolerance must be a number, got 'x'"),
+    ],
+)
+def test_a_plan_that_is_something_else(
+    command: str, change: dict[str, Any], said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(trials(sweep)[0] / "trial.json", lambda payload: payload.update(change))
+    line = refused(command, sweep, capsys)
+    assert "trial.json" in line and said.removeprefix("trial ") in line
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workload": {}}, "workload lacks 'name'"),
+        ({"workload": "resnet"}, "workload must be a mapping, got 'resnet'"),
+        ({"optimizer": {"name": "sgd"}}, "optimizer lacks 'lr'"),
+        ({"faults": {}}, "faults must be a list, got {}"),
+        ({"faults": [3]}, "a fault must be a mapping, got 3"),
+        ({"mitigations": [{}]}, "a mitigation lacks 'name'"),
+    ],
+)
+def test_a_field_of_a_plan_that_is_something_else(
+    change: dict[str, Any], said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(trials(sweep)[0] / "trial.json", lambda payload: payload["trial"].update(change))
+    assert said in refused("table", sweep, capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"outcome": 3}, "outcome must be text, got 3"),
+        ({"metric": 3}, "metric must be a mapping, got 3"),
+        ({"metric": {"rank0": "x"}}, "metric must hold a number or null each, got 'x'"),
+        ({"strikes": {"drawn": []}}, "strikes must hold a number or null each, got []"),
+        ({"history": {"step": 3}}, "history must hold a list each, got 3"),
+    ],
+)
+def test_a_value_of_a_result_that_is_something_else(
+    change: dict[str, Any], said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(trials(sweep)[0] / "result.json", lambda payload: payload.update(change))
+    assert said in refused("table", sweep, capsys)
+
+
 @pytest.mark.parametrize("command", ["plot", "export --steps"])
 def test_a_log_whose_last_line_was_cut_off_is_read_up_to_there(command: str, sweep: Path) -> None:
     for trial in trials(sweep):

@@ -16,6 +16,8 @@ from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Run, load
 from paftbench.analysis.table import rows
 
+ROW = {"loss": [1.0], "lr": 0.1}  # of steps.jsonl, what nothing here looks at
+
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,7 +36,14 @@ def one(directory: Path, rows: list[dict[str, Any]], mitigations: list[Any] | No
         RESNET, steps=len(rows), seed=0, faults=[NOISE], mitigations=mitigations or [], placement="torchrun", procs=4
     )
     written = [
-        {"step": i, "divergence": None, "synced": row.pop("synced", False), "strikes": 1, "seconds": row}
+        {
+            "step": i,
+            **ROW,
+            "divergence": None,
+            "synced": row.pop("synced", False),
+            "strikes": 1,
+            "seconds": row,
+        }
         for i, row in enumerate(rows)
     ]
     write_trial(directory, trial, grid="noise", labels={"mitigation": "x"}, rows=written, drawn=1, step_s=0.5)
@@ -162,7 +171,7 @@ def test_the_bound_of_pooled_degrees_is_the_median_over_runs_that_chose_their_ow
                 trial = spec(RESNET, steps=40, seed=seed, faults=faults, mitigations=mitigations, placement="torchrun")
                 synced = [bool(mitigations) and (step + 1) % every == 0 for step in range(40)]
                 logged = [
-                    {"step": step, "loss": [1.0], "lr": 0.1, "divergence": None, "synced": due, "strikes": 1,
+                    {"step": step, **ROW, "divergence": None, "synced": due, "strikes": 1,
                      "seconds": {"compute": 0.01, "mitigate": 0.004 if due else 0.0}}
                     for step, due in enumerate(synced)
                 ]  # fmt: skip

@@ -22,6 +22,7 @@ DECISION = {
     "rule": "consensus", "layer": None, "gradient": 0.01, "spread": 0.001, "sigma": 0.03, "lr": 0.1,
     "period_before": 10, "period": 4,
 }  # fmt: skip
+ROW = {"loss": [1.0], "lr": 0.1}  # of steps.jsonl, what nothing here looks at
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,14 @@ def one(directory: Path, decisions: dict[int, dict[str, Any]], steps: int = 30) 
     """A sweep of one run that chose its periods at these steps."""
     trial = spec(RESNET, steps=steps, seed=0, faults=[{**NOISE, "degree": 0.03}], mitigations=[DYN])
     rows = [
-        {"step": i, "divergence": None, "strikes": 1, "synced": i in decisions, "decision": decisions.get(i)}
+        {
+            "step": i,
+            **ROW,
+            "divergence": None,
+            "strikes": 1,
+            "synced": i in decisions,
+            "decision": decisions.get(i),
+        }
         for i in range(steps)
     ]
     write_trial(directory, trial, grid="noise", labels={"mitigation": "paft_dyn"}, rows=rows, drawn=1)
@@ -55,7 +63,14 @@ def test_a_seed_that_ended_has_no_period_and_the_median_stops(tmp_path: Path) ->
     one(tmp_path, {9: DECISION})
     trial = spec(RESNET, steps=30, seed=1, faults=[{**NOISE, "degree": 0.03}], mitigations=[DYN])
     rows = [
-        {"step": i, "divergence": None, "synced": i == 9, "decision": DECISION if i == 9 else None} for i in range(15)
+        {
+            "step": i,
+            **ROW,
+            "divergence": None,
+            "synced": i == 9,
+            "decision": DECISION if i == 9 else None,
+        }
+        for i in range(15)
     ]
     labels = {"mitigation": "paft_dyn"}
     write_trial(tmp_path, trial, grid="noise", labels=labels, rows=rows, drawn=1, outcome="crashed")

@@ -21,7 +21,10 @@ def trial_json(directory: Path, **changes: Any) -> dict[str, Any]:
     values = {
         "schema": 1, "id": directory.name, "name": "noise/ddp/s0", "experiment": "e", "grid": "noise", "labels": {},
         "golden_id": None, "judge": "worst_rank", "tolerance": 0.02, "plugins": [], "sources": {},
-        "data": {"name": "digits", "sha256": "0"}, "trial": {"seed": 0, "fault_seed": 0, "world_size": 4},
+        "data": {"name": "digits", "sha256": "0"}, "trial": {
+            "seed": 0, "fault_seed": 0, "world_size": 4, "steps": 10, "workload": {"name": "resnet"}, "faults": [],
+            "mitigations": [], "optimizer": {"name": "sgd", "lr": 0.1},
+        },
     }  # fmt: skip
     values.update(changes)
     directory.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from paftbench.analysis.logs import checked_injections, checked_steps
 from paftbench.store import TRIAL, TrialRecord, read_record, read_results
 
 View = Literal["mean_model", "worst_rank", "rank0"]
@@ -121,11 +122,11 @@ class Run:
 
     def steps(self) -> list[dict[str, Any]]:
         """Rows of steps.jsonl; a step that a resumed trial ran again counts once, the last time."""
-        return list({row["step"]: row for row in self.record.steps()}.values())
+        return list({row["step"]: row for row in checked_steps(self.record)}.values())
 
     def injections(self) -> Iterator[dict[str, Any]]:
         """Rows of injections.jsonl."""
-        return self.record.injections()
+        return checked_injections(self.record)
 
 
 @dataclass(frozen=True, kw_only=True)
