@@ -1,5 +1,7 @@
 """Committed tables are what the code still gives: some of their rows, run again."""
 
+import random
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ SLOW_ROWS = [
     ("gpt2_common_mode", "noise/averaging_limit/s1"),
     ("resnet18", "noise/paft_sync/s0"),
 ]
+
+
+@pytest.mark.parametrize("table", ["core/resnet", "core/gpt2", "core/llama2"])
+def test_a_random_row_of_a_core_table_comes_out_again(table: str, tmp_path: Path) -> None:
+    """Another row each day; the name in a failure's output says which."""
+    names = [row["result"]["name"] for row in read_lines(REFERENCE / table / "trials.jsonl")]
+    name = random.Random(f"{table} {date.today()}").choice(names)
+    print(f"{table}: {name}")
+    check_row(table, name, tmp_path)
 
 
 @pytest.mark.parametrize(("table", "name"), ROWS)
