@@ -13,7 +13,7 @@ TIER := not slow and not cluster and not net and not gpu
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup quickstart test test-oldest test-all lint bench reference FORCE
+.PHONY: help setup quickstart test test-oldest test-all lint bench speed reference FORCE
 
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        cost benchmarks, JSON in $(BENCH_JSON)"
+	@echo "make speed        a sweep of 24 trials against torchrun by hand, about 8 minutes"
 	@echo "make reference    NAME=EXPERIMENT [FIGURES=degree]: run it and keep its table and pictures in results/reference"
 
 setup: $(STAMP)
@@ -63,6 +64,10 @@ reference: $(STAMP)
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))
 	$(BIN)/python -m pytest tests/benchmarks --timeout=900 --benchmark-json=$(BENCH_JSON)
+
+speed: $(STAMP)
+	@mkdir -p results/runs
+	$(BIN)/python tests/benchmarks/sweep_speed.py --to results/runs/speed.json
 
 # The stamp holds the path it was made for: a copied or moved checkout, whose venv points elsewhere, starts afresh.
 ifneq ($(shell [ -x $(BIN)/python ] && [ -x $(BIN)/paftbench ] && cat $(STAMP) 2>/dev/null),$(CURDIR))
