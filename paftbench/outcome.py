@@ -4,6 +4,10 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Literal
 
+FAILED = ("error", "crashed", "hung")  # outcomes of a process that wrote no result of its own
+BROKE_DOWN = ("crashed", "hung", "nonfinite")  # under its faults
+BROKEN = ("error", *BROKE_DOWN)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:

@@ -14,10 +14,8 @@ from paftbench.metrics import all_finite, spread
 from paftbench.outcome import Facts, outcome_of
 from paftbench.records import STEPS, Recorder
 from paftbench.replicas import Replicas
-from paftbench.store import SCHEMA, Planned
+from paftbench.store import NOT_OF_THE_STEP, SCHEMA, Planned
 from paftbench.train import Placement
-
-NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})
 
 
 def summary(

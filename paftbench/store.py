@@ -25,6 +25,7 @@ __all__ = [
 
 SCHEMA = 1
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
+NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
 
 _NEEDED_PLAN = {

@@ -18,6 +18,7 @@ from paftbench.analysis.figures import FIGURES, draw, narrowed
 from paftbench.analysis.figures.divergence import closed_form
 from paftbench.analysis.figures.overview import LIMITS
 from paftbench.analysis.figures.overview import figure as overview
+from paftbench.analysis.figures.saving import save
 from paftbench.analysis.figures.style import BLACK, BLUE, PURPLE, VERMILLION, Look, looks
 from paftbench.analysis.figures.traces import draw_divergence, draw_seeds, on_common_steps, trace
 from paftbench.analysis.panels import hardest, panels
@@ -122,6 +123,16 @@ def test_a_seed_that_left_nothing_behind_leaves_no_median_of_the_others() -> Non
     assert np.asarray(thin.get_ydata()).tolist() == [3, 4] and np.isnan(np.asarray(thick.get_ydata())).all()
     draw_seeds(axes, [nothing, nothing], Look(label="x", color=BLUE))
     assert not len(np.asarray(axes.lines[-1].get_ydata()))
+
+
+def test_a_figure_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    figure, path = Figure(), tmp_path / "x.svg"
+    save(figure, path, "svg")
+    before = path.read_bytes()
+    figure.savefig = lambda to, **_: (Path(to).write_bytes(b"half"), 1 / 0)  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        save(figure, path, "svg")
+    assert [item.name for item in tmp_path.iterdir()] == ["x.svg"] and path.read_bytes() == before
 
 
 def test_every_figure_is_described() -> None:

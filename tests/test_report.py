@@ -347,3 +347,9 @@ def test_a_report_needs_no_torch(tmp_path: Path) -> None:
         f"assert exit_code(['report', {str(tmp_path)!r}]) == 0\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_captions_say_what_the_degree_figure_draws() -> None:
+    _, caption = images_module.CAPTIONS["degree"]
+    bands, limit = caption.split("The averaging limit")
+    assert "band is the range of the golden runs" in bands and limit.startswith(" is a line")

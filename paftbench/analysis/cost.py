@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from paftbench.analysis.runs import Run
+from paftbench.store import NOT_OF_THE_STEP
 
-NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})
 SYNC = "mitigate"
 
 

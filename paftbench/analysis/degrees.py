@@ -17,7 +17,6 @@ DEGREE = ".degree"
 # The worst gradient noise-to-signal ratio of 15 faulty servers was 5.1 % (Ma et al. 2025,
 # "Understanding Silent Data Corruption in LLM Training", https://arxiv.org/html/2502.12340v1).
 FIELD_NSR = 0.05
-BROKEN = ("nonfinite", "crashed", "hung", "error")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from paftbench.cli.options import duration, message
+from paftbench.outcome import FAILED
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from paftbench.store import Planned
     from paftbench.sweep import Finished
 
-FAILED = ("error", "crashed", "hung")
 MOST_GRIDS = 12
 
 

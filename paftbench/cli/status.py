@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from paftbench.cli.options import duration
+from paftbench.outcome import FAILED
 from paftbench.store import LOG, RESULT, TrialRecord, is_claimed, read_results
 
-FAILED = ("error", "crashed", "hung")
 PAUSE_S = 2.0
 PAUSED_S = 60.0  # a sweep in which nothing finished for this long, and ten usual gaps, was not running
 

@@ -2,7 +2,7 @@
 
 import io
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ CHANNELS = {"digits": 1, "fashion_mnist": 1, "cifar10": 3, "cifar100": 3}
 SIDES = {"digits": 8, "fashion_mnist": 28, "cifar10": 32, "cifar100": 32}
 CLASSES = {"digits": 10, "fashion_mnist": 10, "cifar10": 10, "cifar100": 100}
 HELD_OUT = 2000
+KEPT = 1 << 22  # pixels up to which a data set is also kept as float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,11 @@ class Images:
     test_labels_N: Tensor
     mean_C: Tensor
     std_C: Tensor
+
+    @cached_property
+    def small_train_NCHW(self) -> Tensor | None:
+        """The training images normalised once, where they are few; `None` where that would take much memory."""
+        return self.normalised(self.train_NCHW) if self.train_NCHW.numel() <= KEPT else None
 
     def normalised(self, images_NCHW: Tensor) -> Tensor:
         """float32 images of mean 0 and std 1."""
@@ -47,7 +53,12 @@ class ImageShard:
     def batch(self, step: int) -> Batch:
         """float32 images [B, C, H, W] and int64 labels [B]."""
         indices_B = torch.from_numpy(self.stream.indices(step))
-        return self.images.normalised(self.images.train_NCHW[indices_B]), self.images.train_labels_N[indices_B]
+        small_NCHW = self.images.small_train_NCHW
+        if small_NCHW is None:
+            images_BCHW = self.images.normalised(self.images.train_NCHW[indices_B])
+        else:
+            images_BCHW = small_NCHW[indices_B]
+        return images_BCHW, self.images.train_labels_N[indices_B]
 
 
 def load_images(name: str) -> Images:

@@ -4,7 +4,6 @@ At step t rank r of W takes the places t·W·b + r·b ... + b - 1 of an endless 
 the items; so ranks are disjoint within an epoch, any world size fits, and a resumed trial needs no state.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,15 +30,13 @@ class Stream:
             raise ValueError(f"batch (items of a rank and step) must be >= 1, got {self.batch}")
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Item numbers of a step, shape [batch]."""
-        first = (step * self.world_size + self.rank) * self.batch
-        places = np.arange(first, first + self.batch, dtype=np.int64)
-        epochs = places // self.items
-        parts: Sequence[NDArray[np.int64]] = [
-            permutation(self.items, self.seed, int(epoch))[places[epochs == epoch] % self.items]
-            for epoch in np.unique(epochs)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        """Item numbers of a step, shape [batch]; not to be written to."""
+        epoch, first = divmod((step * self.world_size + self.rank) * self.batch, self.items)
+        last = first + self.batch
+        if last <= self.items:
+            return permutation(self.items, self.seed, epoch)[first:last]
+        epochs = range(epoch, epoch + (last - 1) // self.items + 1)
+        return np.concatenate([permutation(self.items, self.seed, number) for number in epochs])[first:last]
 
 
 @lru_cache(maxsize=4)

@@ -4,20 +4,18 @@ A figure that has nothing to show for a sweep raises `NothingToDraw`, a `ValueEr
 """
 
 import importlib
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from paftbench.analysis.figures.saving import save
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
 from paftbench.plugins import did_you_mean
 
 FIGURES = ("curves", "degree", "divergence", "timeline", "periods", "overhead", "overview")
 Format = Literal["png", "pdf", "svg"]
-_METADATA = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
 def draw(directory: Path, figures: Sequence[str], trial: str | None = None, format: Format = "png") -> list[Path]:
@@ -67,14 +65,7 @@ def _draw(sweep: Sweep, name: str, one_trial: bool, format: Format) -> Path:
     with matplotlib.rc_context(RC):
         figure = importlib.import_module(f"{__name__}.{name}").figure(sweep)
         folder.mkdir(exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            figure.savefig(partial, format=format, dpi=180, metadata=_METADATA[format])
-            os.replace(partial, path)
-        finally:
-            with suppress(FileNotFoundError):
-                partial.unlink()
-    return path
+        return save(figure, path, format)
 
 
 def narrowed(sweep: Sweep, trial: str) -> Sweep:

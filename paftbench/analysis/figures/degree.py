@@ -8,12 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from paftbench.analysis.degrees import BROKEN, FIELD_NSR, Ladder, ladders
+from paftbench.analysis.degrees import FIELD_NSR, Ladder, ladders
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE, draw_edge
 from paftbench.analysis.figures.scale import Scale, brief, places
 from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_top, looks
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import summarise
+from paftbench.outcome import BROKEN
 
 COLUMNS, HEIGHT = 3, 3.0
 FIELD = f"NSR {FIELD_NSR:g}: worst in the field (Ma et al. 2025)"

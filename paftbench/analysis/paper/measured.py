@@ -11,6 +11,7 @@ from paftbench.analysis.closed_form import closed_form
 from paftbench.analysis.paper.claim import QUALITY, Claim, Where
 from paftbench.analysis.paper.claims import PERIODS
 from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.outcome import BROKE_DOWN
 from paftbench.theory import consensus_factor
 
 VIEWS: tuple[View, ...] = ("rank0", "worst_rank", "mean_model")
@@ -82,7 +83,7 @@ def quality(sweep: Sweep, run: Run, view: View) -> float | None:
     value = run.metric(view)
     if value is not None and isfinite(value):
         return value
-    if value is None and run.outcome not in ("nonfinite", "crashed", "hung"):
+    if value is None and run.outcome not in BROKE_DOWN:
         return None
     return _chance(sweep, run)
 

@@ -6,9 +6,9 @@ from math import isfinite
 from pathlib import Path
 
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.outcome import BROKEN
 from paftbench.store import LOG
 
-FAILED = ("error", "crashed", "hung", "nonfinite")
 LINES, BYTES = 40, 8_000
 
 
@@ -25,7 +25,7 @@ class Failure:
 
 def failures(sweep: Sweep) -> list[Failure]:
     """Errors of ours first."""
-    failed = sorted((run for run in sweep.selected if run.outcome in FAILED), key=lambda run: FAILED.index(run.outcome))
+    failed = sorted((run for run in sweep.selected if run.outcome in BROKEN), key=lambda run: BROKEN.index(run.outcome))
     return [
         Failure(
             name=run.name,

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from paftbench.analysis.figures import FIGURES
+from paftbench.analysis.figures.saving import render
 from paftbench.analysis.figures.style import RC
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep
@@ -24,8 +25,9 @@ CAPTIONS: Final = {
     "curves": ("Curves", "The judged metric over steps. Thin lines are seeds, the thick line is their median."),
     "degree": (
         "Degree and quality",
-        "Quality at the end against the strength of the fault. Every point is a trial; bands are the golden runs and "
-        "the averaging limit, which is what perfect averaging would reach.",
+        "Quality at the end against the strength of the fault. Every point is a trial, lines go through the means over "
+        "seeds; the grey band is the range of the golden runs, bands in a line's colour are 95 % intervals. The "
+        "averaging limit is a line of its own: what perfect averaging would reach.",
     ),
     "divergence": (
         "Divergence",
@@ -82,5 +84,5 @@ def _uri(figure: Figure) -> str:
 
 def _saved(figure: Figure, format: str) -> bytes:
     file = BytesIO()
-    figure.savefig(file, format=format, dpi=180, metadata={"Date": None} if format == "svg" else None)
+    render(figure, file, format)
     return file.getvalue()

@@ -1,17 +1,15 @@
 """Ours and theirs side by side: a figure per item of the paper, by its kind."""
 
 import importlib
-import os
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from paftbench.analysis.figures.saving import METADATA, save
 from paftbench.analysis.paper.items import Item, item_of
 from paftbench.analysis.paper.judging import SCALES
 from paftbench.analysis.paper.table_text import table_text
-from paftbench.analysis.runs import load
+from paftbench.analysis.runs import Sweep, load
+from paftbench.files import write_text
 
-_METADATA: dict[str, Any] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 _MODULES = {"table": "dots", "curves": "curves", "divergence": "drift", "overhead": "cost"}
 
 
@@ -28,34 +26,21 @@ def draw(item: str, directory: Path, *, scale: str, format: str = "png") -> list
     own = item_of(item)
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
-    if format not in _METADATA:
-        raise ValueError(f"format must be one of {', '.join(_METADATA)}, got {format!r}")
+    if format not in METADATA:
+        raise ValueError(f"format must be one of {', '.join(METADATA)}, got {format!r}")
     sweep = load(Path(directory))
     folder = Path(directory) / "figures"
     folder.mkdir(exist_ok=True)
     with matplotlib.rc_context(RC):
         module = importlib.import_module(f"{__name__}.{_MODULES[own.kind]}")
         picture = module.figure(own, sweep, scale)
-        path = _whole(
-            folder / f"{own.name}.{format}",
-            lambda partial: picture.savefig(partial, format=format, dpi=180, metadata=_METADATA[format]),
-        )
+        path = save(picture, folder / f"{own.name}.{format}", format)
     return [path, *_table(own, sweep, folder)]
 
 
-def _table(item: Item, sweep: Any, folder: Path) -> list[Path]:
+def _table(item: Item, sweep: Sweep, folder: Path) -> list[Path]:
     if item.table is None:
         return []
-    return [_whole(folder / f"{item.name}.txt", lambda partial: partial.write_text(table_text(item, sweep) + "\n"))]
-
-
-def _whole(path: Path, write: Any) -> Path:
-    """A file that is never seen half-written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
-    return path
+    path = folder / f"{item.name}.txt"
+    write_text(path, table_text(item, sweep) + "\n", durable=False)
+    return [path]
