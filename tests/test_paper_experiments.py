@@ -1,80 +1,18 @@
-"""The paper's experiments: every file at both scales is the paper's design, and its real models start."""
+"""The paper's experiments: every file at both scales is the paper's design."""
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from paper_designs import DESIGNS, ITEM, degrees_of, model_of, planned
 
 from paftbench.analysis.paper import ITEMS
 from paftbench.analysis.paper.claim import Where
 from paftbench.analysis.paper.claims import claims_of
 from paftbench.analysis.paper.measured import field
-from paftbench.cli.main import exit_code
-from paftbench.config import Trial
-from paftbench.experiment import load, plan, shipped_experiments
+from paftbench.experiment import load, shipped_experiments
 from paftbench.optimizers import lr_at
-from paftbench.store import Planned, read_json, read_results, write_planned
-from paftbench.trial import run_trial
-from paftbench.workloads import resnet, text
-from paftbench.workloads.images import load_images
-
-TABLE, FIGURE = (1e-4, 1e-3, 1e-2, 1e-1), (1e-4, 1e-3, 1e-2)
-METHODS = {"ddp", "paft_sync_H5", "paft_sync_H10", "paft_sync_H50", "paft"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """What an item is: how many trials it has at the small scale and at the paper's, and the paper's settings."""
-
-    small: int
-    paper: int
-    model: str
-    workers: tuple[int, ...]
-    degrees: tuple[float, ...]
-    methods: frozenset[str] = frozenset(METHODS)
-
-
-def design(small: int, paper: int, model: str, workers: Any, degrees: Any, methods: Any = METHODS) -> Design:
-    return Design(
-        small=small, paper=paper, model=model, workers=tuple(workers), degrees=degrees, methods=frozenset(methods)
-    )
-
-
-PAFT = {"ddp", "paft"}
-DESIGNS = {
-    "table1": design(130, 63, "resnet18", [4], TABLE),
-    "table2": design(156, 126, "resnet50", [4, 32], TABLE),
-    "table3": design(18, 36, "resnet50", [4, 8, 16, 32], (), {"ddp", "paft_sync", "paft"}),
-    "fig2a": design(30, 15, "resnet18", [4], TABLE, {"ddp"}),
-    "fig2b": design(30, 15, "resnet18", [4], TABLE, {"ddp"}),
-    "fig5a": design(45, 21, "resnet18", [4], FIGURE, PAFT),
-    "fig5b": design(45, 21, "resnet50", [4], FIGURE, PAFT),
-    "fig5c": design(27, 21, "resnet50", [32], FIGURE, PAFT),
-    "fig6a": design(55, 18, "resnet18", [4], (1e-3,)),
-    "fig6b": design(55, 18, "resnet50", [4], (1e-3,)),
-    "fig6c": design(33, 18, "resnet50", [32], (1e-3,)),
-    "fig7a": design(35, 21, "gpt2", [8], FIGURE, PAFT),
-    "fig7b": design(55, 18, "gpt2", [8], (1e-4,)),
-    "fig9a": design(30, 18, "resnet18", [8], (1e-4, 1e-1)),
-    "fig9b": design(30, 18, "resnet18", [8], (1e-4, 1.0)),
-    "optimizer_state": design(70, 24, "resnet50 gpt2", [4, 8], (1e-4, 1e-2), {"ddp", "paft", "paft_all"}),
-}
-ITEM = pytest.mark.parametrize("item", DESIGNS)
-
-
-def planned(item: str, scale: str, *overrides: str) -> list[Planned]:
-    return plan(load(f"paper/{item}", scale), overrides, data_needed=False)
-
-
-def model_of(trial: Trial) -> str:
-    return trial.workload.size if trial.workload.name == "resnet" else trial.workload.name
-
-
-def degrees_of(items: list[Planned]) -> set[float]:
-    return {fault.model.degree for item in items for fault in item.trial.faults}
 
 
 def test_there_is_a_file_for_every_item_and_no_other() -> None:
@@ -219,62 +157,6 @@ def test_the_papers_workers_of_table_3_are_processes_on_nodes_of_4() -> None:
         4: (4, 1), 8: (8, 2), 16: (16, 4), 32: (32, 8),
     }  # fmt: skip
     assert all(trial.placement == "torchrun" and not trial.exact for trial in trials.values())
-
-
-RESNET = ["workload.data=digits", "world_size=2", "batch_per_rank=2", "epochs=null", "nodes=1"]
-GPT2 = ["workload.data=pydoc", "workload.context=64", "world_size=2", "batch_per_rank=1"]
-SHORT = ["steps=2", "eval_every=2", "seeds=1", "checkpoint.every=0"]
-FAST = ("table1", "fig9b")
-STARTED = [pytest.param(item, marks=() if item in FAST else pytest.mark.slow) for item in DESIGNS if item != "table3"]
-
-
-def started(item: str) -> list[Planned]:
-    """The last method's strongest trial of each model, and the golden run it is judged by."""
-    chosen: list[Planned] = []
-    for name, small in (("resnet", RESNET), ("gpt2", GPT2)):
-        narrowed = load(f"paper/{item}", "paper")
-        grids = tuple(grid for grid in narrowed.grids if item != "optimizer_state" or grid.name == name)
-        if name in DESIGNS[item].model or item == "optimizer_state":
-            chosen += plan(replace(narrowed, grids=grids), [*small, *SHORT])[-1:]
-    return chosen
-
-
-@pytest.fixture
-def little_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluations of a few items: of real models on CPUs they would take most of the time."""
-    images = load_images("digits")
-    few = replace(images, test_NCHW=images.test_NCHW[:20], test_labels_N=images.test_labels_N[:20])
-    monkeypatch.setattr(resnet, "load_images", lambda name: few)
-    monkeypatch.setattr(text, "HELD_OUT_TOKENS", 128)
-
-
-@pytest.mark.usefixtures("little_held_out")
-@pytest.mark.parametrize("item", STARTED)
-def test_an_item_starts_at_the_papers_scale_with_its_real_model(item: str, tmp_path: Path) -> None:
-    items = started(item)
-    assert {model_of(each.trial) for each in items} == set(DESIGNS[item].model.split())
-    for each in items:
-        # Judged by nothing: a second run of a model this large would only take time.
-        alone = replace(each, golden_id=None)
-        write_planned(tmp_path / each.id, alone)
-        threads = torch.get_num_threads()
-        try:
-            assert run_trial(tmp_path / each.id) == 0
-        finally:
-            torch.set_num_threads(threads)
-        result = read_json(tmp_path / each.id / "result.json")
-        assert result["outcome"] != "error" and result["strikes"]["landed"] == result["strikes"]["drawn"]
-        assert result["parameters"] > 11e6 and len(list(read_results(tmp_path / each.id)[0].steps())) == 2
-
-
-@pytest.mark.slow
-def test_table_3_starts_at_the_papers_scale_as_processes_of_ddp(tmp_path: Path) -> None:
-    narrowed = ["workers=4", "mitigation=paft", "steps=3", "eval_every=3", "seeds=1", "nodes=1"]
-    given = [*narrowed, "workload.data=digits", "world_size=2", "batch_per_rank=2"]
-    assert exit_code(["paper", "table3", "--scale", "paper", "--out", str(tmp_path), *given]) == 0
-    (record,) = read_results(tmp_path / "paper" / "scale-paper" / "table3")
-    assert record.result is not None and record.result["time"]["overhead_valid"]
-    assert record.planned["trial"]["placement"] == "torchrun" and record.planned["trial"]["procs"] == 2
 
 
 SWITCHES = [
