@@ -196,7 +196,7 @@ def test_the_core_sweep_reads_well_at_120_columns(tmp_path: Path) -> None:
         assert name in head.splitlines()[0]
     for name in ("divergence", "nsr", "nsr max", "strikes", "period", "extra bytes", "overhead"):
         assert name in second.splitlines()[0]
-    assert "lowest..highest (median)" in notes
+    assert "lowest..highest (median) of those chosen at the synchronisations" in notes
 
 
 def test_chosen_periods_are_lowest_highest_and_median_of_all_syncs(tmp_path: Path) -> None:
