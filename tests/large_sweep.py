@@ -1,8 +1,8 @@
 """Experiments of thousands of trials, and their results without training any."""
 
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,13 @@ def _result(spec: dict[str, Any], metric: float) -> dict[str, Any]:
 
 
 def paftbench(*arguments: Any) -> tuple[float, str, str]:
-    """Seconds, stdout and stderr of a whole command in a process of its own."""
+    """CPU seconds, stdout and stderr of a whole command in a process of its own."""
     command = [sys.executable, "-m", "paftbench.cli.main", *map(str, arguments)]
-    start = time.perf_counter()
+    before = _cpu_of_children()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return time.perf_counter() - start, done.stdout, done.stderr
+    return _cpu_of_children() - before, done.stdout, done.stderr
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,4 +1,7 @@
-"""Large sweeps: planning and re-running them costs seconds. The bounds are three times those of `make bench`."""
+"""Large sweeps: planning and re-running them costs seconds, of CPU, which a busy machine does not stretch.
+
+The bounds are those of the design, 5 s and 3 s, with slack for slower processors.
+"""
 
 import time
 from pathlib import Path
@@ -13,9 +16,9 @@ from paftbench.store import read_json, write_json
 
 def test_ten_thousand_trials_are_planned_in_seconds(tmp_path: Path) -> None:
     experiment = load(str(large_sweep.write_experiment(tmp_path / "large.yaml", degrees=50, seeds=50)))
-    start = time.perf_counter()
+    start = time.process_time()
     planned = plan(experiment)
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 10
     assert len(planned) == len({item.id for item in planned}) == 4 * 50 * 50 + 50
     assert len({item.golden_id for item in planned if item.golden_id}) == 50
 
@@ -25,7 +28,7 @@ def test_a_finished_sweep_of_a_thousand_trials_runs_again_in_seconds_and_writes_
     planned = large_sweep.finish(path, tmp_path)
     before = {item: item.stat().st_mtime_ns for item in sorted(tmp_path.rglob("*"))}
     seconds, out, err = large_sweep.paftbench("run", path, "--out", tmp_path)
-    assert seconds < 9
+    assert seconds < 6
     assert f"{len(planned)} trials, {len(planned)} already done" in err and len(planned) == 1010
     assert (
         out.splitlines()[-1] == str(tmp_path / "large") and out.count("faults.noise.degree=") == 0 and "masked" in out
