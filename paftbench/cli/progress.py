@@ -1,5 +1,6 @@
 """Progress of a sweep: a live table on a terminal, one line per finished trial elsewhere."""
 
+import gc
 import sys
 import time
 from collections import Counter
@@ -48,6 +49,8 @@ class Progress:
         self._tallies = {grid: Tally(total=total, done=total - left[grid]) for grid, total in grids.items()}
 
     def __enter__(self) -> "Progress":
+        if self._to_run:
+            gc.enable()
         if self._to_run and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live

@@ -1,5 +1,6 @@
 """`paftbench status`: how far a sweep is, and what failed."""
 
+import gc
 import sys
 import time
 from collections import Counter
@@ -99,6 +100,7 @@ class _Screen:
         self._live: Any = None
 
     def __enter__(self) -> "_Screen":
+        gc.enable()
         if sys.stdout.isatty():
             from rich.live import Live
 
