@@ -97,7 +97,8 @@ class Sweep:
             record = records[item.id]
             if record is not None and record.result is not None:
                 self._note(self._finished(item, record.result, 0.0))
-        self._pending = {item.id: item for item in self.planned if self.policy.runs(self.states[item.id])}
+        todo = [item for item in self.planned if self.policy.runs(self.states[item.id])]
+        self._pending = {item.id: item for item in sorted(todo, key=_turn)}
         return len(self._pending)
 
     def run(self) -> None:
@@ -221,6 +222,11 @@ class Sweep:
         self.errors.pop(finished.planned.id, None)
         if finished.outcome == "error":
             self.errors[finished.planned.id] = finished
+
+
+def _turn(item: Planned) -> int:
+    """Trials that are timed take turns: those of a seed one after the other, so that a slower hour slows them all."""
+    return item.trial.seed if item.trial.placement == "torchrun" else -1
 
 
 def _stamp(directory: Path) -> tuple[int, int] | None:

@@ -289,3 +289,17 @@ def test_a_trial_whose_golden_run_failed_is_not_judged_without_it(
     ended = run(tmp_path, planned, engine, Policy(retry_errors=True))
     assert ended[0].planned == golden
     assert [finished.outcome for finished in ended] == ["masked"] * 3
+
+
+def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(
+    tmp_path: Path, planned: list[Planned]
+) -> None:
+    timed = [
+        replace(item, id=f"{item.id[:-1]}{seed}", trial=replace(item.trial, seed=seed, placement="torchrun"))
+        for item in planned
+        for seed in (0, 1)
+    ]
+    sweep = Sweep(root=tmp_path, planned=[*timed, *planned], engine=LocalEngine(1, target=FAKE))
+    sweep.prepare()
+    order = [(item.trial.placement, item.trial.seed) for item in sweep._pending.values()]
+    assert order == [("virtual", 0)] * 3 + [("torchrun", 0)] * 3 + [("torchrun", 1)] * 3
