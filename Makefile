@@ -22,7 +22,7 @@ help:
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        cost benchmarks, JSON in $(BENCH_JSON)"
-	@echo "make speed        a sweep of 24 trials against torchrun by hand, about 8 minutes"
+	@echo "make speed        a sweep of 24 trials against torchrun by hand, about ten minutes"
 	@echo "make reference    NAME=EXPERIMENT [FIGURES=degree]: run it and keep its table and pictures in results/reference"
 
 setup: $(STAMP)
@@ -67,7 +67,7 @@ bench: $(STAMP)
 
 speed: $(STAMP)
 	@mkdir -p results/runs
-	$(BIN)/python tests/benchmarks/sweep_speed.py --to results/runs/speed.json
+	$(BIN)/python tests/benchmarks/sweep_speed.py --json results/runs/speed.json
 
 # The stamp holds the path it was made for: a copied or moved checkout, whose venv points elsewhere, starts afresh.
 ifneq ($(shell [ -x $(BIN)/python ] && [ -x $(BIN)/paftbench ] && cat $(STAMP) 2>/dev/null),$(CURDIR))
