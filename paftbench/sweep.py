@@ -75,7 +75,7 @@ class Sweep:
     errors: dict[str, Finished] = field(default_factory=dict, init=False)
 
     def prepare(self) -> int:
-        """Check that the engine can place every trial and write the plans; how many trials are to run.
+        """Check that the engine can place every trial, write the plans, warm the engine; how many trials are to run.
 
         `states` is what was found of each trial; `errors` are those that ended in error, brought up to date by `run`.
         Nothing is written before everything that is there has been read.
@@ -99,6 +99,10 @@ class Sweep:
                 self._note(self._finished(item, record.result, 0.0))
         todo = [item for item in self.planned if self.policy.runs(self.states[item.id])]
         self._pending = {item.id: item for item in sorted(todo, key=_turn)}
+        virtual = [item for item in todo if item.trial.placement == "virtual"]
+        self.engine.expect(module for item in virtual for module in item.trial.workload.imports)
+        if virtual:
+            self.engine.warm()
         return len(self._pending)
 
     def run(self) -> None:
@@ -107,7 +111,6 @@ class Sweep:
             self.prepare()
         self._running: dict[Path, _Run] = {}
         self._stopping = False
-        self.engine.expect(module for item in self._pending.values() for module in item.trial.workload.imports)
         with deferred() as interrupted:
             try:
                 while not interrupted() and not self._stopping and (self._running or self._pending):

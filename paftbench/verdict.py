@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 from paftbench.engines.local import SERVER_LOST, signal_name
 from paftbench.process import FULL_DISK
-from paftbench.store import FAILURE, INJECTIONS, STEPS, read_json, read_lines
+from paftbench.store import FAILURE, INJECTIONS, LOG, STEPS, read_json, read_lines
 
 HANG_FLOOR_S = 60.0
 HANG_FACTOR = 20.0
 _MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "can't allocate memory")
 _FULL = os.strerror(errno.ENOSPC)
+_TAIL = 1 << 14  # bytes of a log in which torchrun's closing words stand
+_ROOT_CAUSE = re.compile(r"Root Cause.*?^ *rank *: (?P<rank>\d+).*?^ *exitcode *: -(?P<signal>\d+) ", re.S | re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     no verdict on the trial.
     """
     failure = read_json(directory / FAILURE) if (directory / FAILURE).is_file() else {}
-    reason = str(failure.get("reason") or f"{signal_name(code)}, no result; see log.txt")
+    reason = str(failure.get("reason") or f"{_killed_rank(directory) or signal_name(code)}, no result; see log.txt")
     if code == FULL_DISK or _FULL in reason:
         raise OSError(errno.ENOSPC, _FULL, str(directory))
     strikes = strikes_in(directory, since)
@@ -86,6 +89,14 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     memory = any(text.lower() in reason.lower() for text in _MEMORY)
     outcome = "crashed" if struck and not memory and code != SERVER_LOST else "error"
     return Verdict(outcome=outcome, reason=reason, strikes=strikes or {"drawn": struck, "landed": struck})
+
+
+def _killed_rank(directory: Path) -> str | None:
+    """The rank that a signal ended first, as torchrun's closing words in the log have it."""
+    log = directory / LOG
+    tail = log.read_bytes()[-_TAIL:].decode(errors="replace") if log.is_file() else ""
+    found = _ROOT_CAUSE.search(tail)
+    return f"rank {found['rank']} {signal_name(-int(found['signal']))}" if found else None
 
 
 def strikes_in(directory: Path, since: float) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paftbench import verdict
-from paftbench.engines.local import LocalEngine
+from paftbench.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.plans import known_record, state_of
@@ -93,6 +93,21 @@ def test_a_death_after_a_strike_is_a_crash_and_before_any_an_error(
     outcomes = {item.planned.id: item.outcome for item in run(tmp_path, planned, engine)}
     assert outcomes[planned[1].id] == outcomes[planned[2].id] == "crashed"
     assert read_json(tmp_path / planned[1].id / "result.json")["strikes"]["drawn"] == 3
+
+
+def test_the_rank_that_a_signal_ended_is_named_as_torchrun_names_it(tmp_path: Path) -> None:
+    words = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 123)\n"
+    (tmp_path / "log.txt").write_text(f"Traceback\n{words}")
+    assert verdict.verdict_of(tmp_path, 1, 0.0).reason == "rank 1 killed by SIGKILL, no result; see log.txt"
+    (tmp_path / "log.txt").write_text("Traceback\n")
+    assert verdict.verdict_of(tmp_path, 1, 0.0).reason == "exit code 1, no result; see log.txt"
+
+
+def test_a_trial_that_ends_with_its_fork_server_is_an_error_even_after_strikes(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\n')
+    found = verdict.verdict_of(tmp_path, SERVER_LOST, 0.0)
+    assert found.outcome == "error" and found.reason.startswith("ended with the server that trials are forked from")
+    assert verdict.verdict_of(tmp_path, -9, 0.0).outcome == "crashed"
 
 
 def test_running_out_of_memory_is_an_error_even_after_strikes(
@@ -217,7 +232,7 @@ def test_slots_are_shared_and_a_trial_larger_than_all_still_fits() -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from paftbench.engines.local import LocalEngine
+from paftbench.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import load
 from paftbench.sweep import Sweep

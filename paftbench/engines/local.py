@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from multiprocessing import resource_tracker
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Protocol
@@ -36,16 +36,8 @@ class Forked:
     """A virtual trial: one process forked from the server, which has imported the modules `preload` already."""
 
     def __init__(self, target: str, directory: Path, preload: Sequence[str]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(preload))
-        # Ctrl-C reaches the whole terminal group: a server that still imports would die of it, with a traceback. The
-        # tracker comes first, because starting it lets signals through again.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _serving(preload) as context:
             self._process = _started(context, (target, directory, directory / LOG))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -55,6 +47,23 @@ class Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+@contextmanager
+def _serving(preload: Sequence[str]) -> Iterator[ForkServerContext]:
+    """Where the server may be started, which imports `preload` then.
+
+    Ctrl-C waits: it reaches the whole terminal group, and a server that imports would die of it, with a traceback.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    # First, because starting the tracker lets signals through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield context
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _started(context: ForkServerContext, arguments: tuple[str, Path, Path]) -> ForkServerProcess:
@@ -116,8 +125,13 @@ class LocalEngine:
         self.stop(list(self._running))
 
     def expect(self, modules: Iterable[str]) -> None:
-        """Have the server import what trials to come need; said before the first of them starts."""
+        """Have the server import what virtual trials to come need; said before it starts."""
         self._preload += [module for module in modules if module not in self._preload]
+
+    def warm(self) -> None:
+        """Start the server; it imports meanwhile."""
+        with _serving(self._preload):
+            forkserver.ensure_running()
 
     def fits(self, processes: int) -> bool:
         """Whether a trial of so many processes can start now."""
