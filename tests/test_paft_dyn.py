@@ -244,7 +244,7 @@ def test_an_optimizer_with_another_arithmetic_has_no_estimate_and_consensus_refu
         )  # fmt: skip
         virtual.curvature = 1.0  # type: ignore[attr-defined]
         if rule == "consensus":
-            with pytest.raises(ValueError, match=r"paft_dyn, rule consensus: optimizer .*: how it turns noise into dri"):
+            with pytest.raises(ValueError, match=r"paft_dyn, rule consensus: optimizer .*: how it turns noise"):
                 step(virtual)
         else:
             ((_, decision),) = decisions(virtual, 2)
