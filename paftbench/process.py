@@ -5,24 +5,45 @@ import os
 import signal
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 FULL_DISK = os.EX_IOERR  # exit code of a trial that could not even write why it ended
 _PR_SET_PDEATHSIG = 1
+_PARENT = "PAFTBENCH_PARENT"
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends (Linux; elsewhere the parent has to).
 
-    Launchers start ranks in sessions of their own, so killing the launcher would leave them running.
+    Launchers start ranks in sessions of their own, so killing the launcher would leave them running. A parent that has
+    `announced` itself may also have ended before this call, which can be seconds into a process that imports first.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    parent = int(os.environ.get(_PARENT) or os.getppid())
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def announced() -> dict[str, str]:
+    """What to add to the environment of children that die with this process."""
+    return {_PARENT: str(os.getpid())}
+
+
+@contextmanager
+def announcing() -> Iterator[None]:
+    """Inside, children inherit `announced`; what this process was itself told comes back afterwards."""
+    told = os.environ.get(_PARENT)
+    os.environ.update(announced())
+    try:
+        yield
+    finally:
+        os.environ.pop(_PARENT)
+        if told is not None:
+            os.environ[_PARENT] = told
 
 
 @cache

@@ -1,5 +1,8 @@
 """What a fork server needs at least: its tie to the sweep. Stands in for `paftbench.engines.preload`, which is slow."""
 
-from paftbench.process import die_with_parent
+import os
+
+from paftbench.process import announced, die_with_parent
 
 die_with_parent()
+os.environ.update(announced())

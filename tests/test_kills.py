@@ -110,25 +110,39 @@ def test_a_sweep_of_real_trials_survives_kills_of_any_of_its_processes(driver: D
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [5, 6])
-def test_a_killed_rank_or_launcher_leaves_no_other_and_ends_its_trial_only(
-    driver: Driver, tmp_path: Path, seed: int
+@pytest.mark.parametrize("target", ["rank", "launcher", "sweep"])
+@pytest.mark.parametrize("delay_s", [0.0, 2.0, 6.0], ids=str)
+def test_a_kill_among_the_processes_of_torchrun_leaves_none_of_them(
+    driver: Driver, tmp_path: Path, target: str, delay_s: float
 ) -> None:
-    path, root, chance = tmp_path / "killed.yaml", tmp_path / "killed", random.Random(seed)
+    """At once when the ranks appear, while they import; later, while they meet; at last, while they train."""
+    path, root = tmp_path / "killed.yaml", tmp_path / "killed"
     path.write_text(YAML.replace("steps: 40", "steps: 2000, placement: torchrun"))
-    arguments = ("run", path, "--out", tmp_path, "-j", "2", "-k", "0.1 and s0")
-    for find in (ranks, launchers):
-        with reader(root):
-            command = driver.start(*arguments, "--retry-errors", "--force", fake=False)
-            struck = command.first(find)
-            time.sleep(chance.uniform(0, 6))
-            hit = struck is not None and kill(struck)
-            code = command.wait()
-            results = [record.result for record in read_results(root) if record.result is not None]
-        assert len(results) == 2
-        assert code == any(result["outcome"] == "error" for result in results), results
-        if hit:
-            assert any("killed by SIGKILL" in str(result["reason"]) for result in results), results
+    with reader(root):
+        command = driver.start("run", path, "--out", tmp_path, "-j", "2", "-k", "golden/s0", fake=False)
+        first = command.first(ranks)
+        assert first is not None
+        time.sleep(delay_s)
+        if target == "sweep":
+            os.kill(command.pid, signal.SIGKILL)
+            assert command.wait() == -signal.SIGKILL
+            return
+        struck = first if target == "rank" else command.first(launchers)
+        hit = struck is not None and kill(struck)
+        code = command.wait()
+    (record,) = read_results(root)
+    assert record.result is not None and code == (record.result["outcome"] == "error")
+    assert not hit or "killed by SIGKILL" in record.result["reason"]
+
+
+def test_a_process_whose_parent_ended_before_it_asked_ends_too() -> None:
+    code = "from paftbench.process import die_with_parent; die_with_parent(); print('lives')"
+    for parent, lives in ((os.getpid(), True), (2**22 + 1, False)):
+        environment = {**os.environ, "PAFTBENCH_PARENT": str(parent)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout == "lives\n", done.returncode) == (lives, 0 if lives else 1)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

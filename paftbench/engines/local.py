@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paftbench.engines.child import run_forked
+from paftbench.process import announced, announcing
 from paftbench.store import LOG
 
 GRACE_S = 5.0
@@ -61,7 +62,8 @@ def _serving(preload: Sequence[str]) -> Iterator[ForkServerContext]:
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield context
+        with announcing():
+            yield context
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -90,7 +92,7 @@ class Launched:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **announced(), "OMP_NUM_THREADS": "1"},
             )
 
     def poll(self) -> int | None:

@@ -2,10 +2,11 @@
 
 import os
 
-from paftbench.process import die_with_parent
+from paftbench.process import announced, die_with_parent
 
 # First of all: SIGKILL of the sweep must leave neither the server nor its trials behind.
 die_with_parent()
+os.environ.update(announced())
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch  # noqa: E402
