@@ -28,9 +28,9 @@ def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
         if ranks.group is None and _rows_equal(block_Ln):
             continue
         for part_Ln in block_Ln.split(CHUNK, dim=1):
-            x_Ln = part_Ln.double()
+            x_Ln = part_Ln.to(torch.float64, copy=True)
             mean_n = ranks.total(x_Ln.sum(0)) / ranks.world_size
-            squares += (x_Ln - mean_n).square_().sum().cpu()
+            squares += x_Ln.sub_(mean_n).square_().sum().cpu()
     return sqrt(float(ranks.total(squares)) / ranks.world_size)
 
 
