@@ -127,6 +127,7 @@ class Attachment:
             return
         self._undecided = True
         self.pipeline.received()
+        self.pipeline.mitigate_gradients()
 
     def _begin_round(self) -> None:
         if self._undecided:

@@ -18,7 +18,7 @@ from paftbench.replicas import Replicas
 
 
 class Pipeline:
-    """A step is `begin`, `contributing` per rank, [aggregation], `received`, [the optimizer's update], `updated`.
+    """A step is `begin`, `contributing` per rank, [aggregation], `received`, `mitigate_gradients`, [update], `updated`.
 
     The placement does what stands in brackets. `measuring` says whether the step's metrics are wanted: measuring reads
     only, so it never changes a trajectory.
@@ -64,7 +64,7 @@ class Pipeline:
                 self.mitigations[number].on_contribution(step, row, pieces)
 
     def received(self) -> None:
-        """The aggregated gradients are there, on every hosted rank: strike them, measure, let mitigations act."""
+        """The aggregated gradients are there, on every hosted rank: strike them, measure."""
         gradients = self.replicas.gradients
         if self.measuring:
             with self.clock.section("measure"):
@@ -78,6 +78,9 @@ class Pipeline:
             with self.clock.section("measure"):
                 self.measured.inconsistency = spread([block for _, block in gradients], self.replicas.ranks)
                 self.measured.nsr = self._nsr()
+
+    def mitigate_gradients(self) -> None:
+        """Let mitigations act on the gradients as the optimizer will read them."""
         self._mitigate("on_gradients")
         if self.measured.synced:
             self.measured.divergence_before = self._last_divergence

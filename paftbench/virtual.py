@@ -83,6 +83,7 @@ class Virtual:
         with clock.section("aggregate"):
             self._aggregate()
         pipeline.received()
+        pipeline.mitigate_gradients()
         return [float(loss) for loss in losses]
 
     def update(self) -> None:

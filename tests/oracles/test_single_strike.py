@@ -122,6 +122,7 @@ def test_clip_value_turns_nan_to_zero_and_infinities_to_the_limit() -> None:
     block.grad_Ln.copy_(torch.tensor([float("nan"), float("inf"), float("-inf"), 0.2, -3.0, 1e38]))
     block.owner.grad = block.grad_Ln
     virtual.pipeline.received()
+    virtual.pipeline.mitigate_gradients()
     expected = torch.tensor([0.0, 0.25, -0.25, 0.2, -0.25, 0.25])
     assert torch.equal(block.grad_Ln, expected.expand(2, 6))
 
