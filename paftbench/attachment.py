@@ -78,6 +78,11 @@ class Attachment:
         """Completed steps."""
         return self.pipeline.step
 
+    @property
+    def syncs(self) -> int:
+        """Synchronisations of the replicas so far."""
+        return self.pipeline.syncs
+
     def divergence(self) -> float:
         """RMS over ranks of the distance to the mean parameters; every rank must call it."""
         return spread(self.pipeline.replicas.parameters, self.pipeline.replicas.ranks)

@@ -254,7 +254,8 @@ def on_a_part(members: list[int]) -> float | None:
     with paftbench.attach(ddp, optimizer, faults=noise(), mitigations=sync(period=4, overlap=True)) as attached:
         train(ddp, optimizer, range(4))
         before = attached.divergence()
-    assert before > 0
+        assert attached.syncs == 0
+    assert before > 0 and attached.syncs == 1
     return attached.divergence()
 
 
