@@ -11,36 +11,39 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from importlib.metadata import entry_points
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from paftbench import installed
+
 LISTED_NAMES = 24
-KINDS = {"fault_models": "fault model", "mitigations": "mitigation", "workloads": "workload"}
+KINDS = installed.GROUPS
 
 T = TypeVar("T")
 _from_files: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
 
-@cache
-def _from_entry_points(kind: str) -> dict[str, type]:
-    return {point.name: point.load() for point in entry_points(group=f"paftbench.{kind}")}
-
-
 def known(kind: str) -> dict[str, type]:
-    """Every plugin of a kind, by name; files given by the user win over installed ones."""
-    return {**_from_entry_points(kind), **_from_files[kind]}
+    """Every plugin of a kind that can be imported, by name; files given by the user win over installed ones."""
+    return {**installed.usable(kind), **_from_files[kind]}
 
 
 def find(kind: str, name: str) -> Any:
-    """The plugin class called `name`; `LookupError` with the nearest name where there is none."""
-    classes = known(kind)
-    if not isinstance(name, str) or name not in classes:
-        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), classes)}")
-    return classes[name]
+    """The plugin class called `name`, no other imported; `LookupError` with the nearest name where there is none."""
+    if isinstance(name, str) and name in _from_files[kind]:
+        return _from_files[kind][name]
+    names = {*installed.registered(kind), *_from_files[kind]}
+    if not isinstance(name, str) or name not in names:
+        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), names)}")
+    return installed.load(kind, name)
+
+
+def origin_of(kind: str, name: str) -> str:
+    """Where a plugin comes from: `file` for one that the user gave, else distribution and version."""
+    return "file" if name in _from_files[kind] else installed.origin(installed.registered(kind)[name])
 
 
 def load_file(path: Path) -> list[Any]:

@@ -56,11 +56,12 @@ def ls(
 def _plugins(kind: str) -> dict[str, dict[str, Any]]:
     from paftbench.plugins import known
 
-    return {name: _plugin(name, cls) for name, cls in sorted(known(kind).items())}
+    return {name: _plugin(kind, name, cls) for name, cls in sorted(known(kind).items())}
 
 
-def _plugin(name: str, cls: Any) -> dict[str, Any]:
+def _plugin(kind: str, name: str, cls: Any) -> dict[str, Any]:
     from paftbench.faults import BUILT_SITES, Site
+    from paftbench.plugins import origin_of
 
     entry: dict[str, Any] = {"name": name}
     if hasattr(cls, "units"):
@@ -71,6 +72,7 @@ def _plugin(name: str, cls: Any) -> dict[str, Any]:
         entry["sizes"] = dict(cls.sizes)
     else:
         entry["aggregates"] = "yes" if cls.aggregates else "no"
+    entry["from"] = origin_of(kind, name)
     entry["file"] = os.path.relpath(inspect.getfile(cls))
     entry["about"] = inspect.cleandoc(cls.__doc__ or "")
     entry["fields"] = [_field(cls, item) for item in fields(cls) if item.init]
