@@ -14,7 +14,7 @@ from paftbench.mitigations.averaging import Averaging
 from paftbench.mitigations.drift_profile import DriftProfile, norms_of, profile
 from paftbench.mitigations.step import Decision, Step
 from paftbench.ranks import Ranks
-from paftbench.response import Response
+from paftbench.response import GroupResponse, Response, responses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,15 @@ class PaftDyn(Averaging):
     floor(RMS(g) / (D / period)).
     `consensus`, paftbench's own: the noise's std is estimated from the drift of all ranks since the last
     synchronisation, and the period is the longest after which they are expected to have drifted (RMS) by no more than
-    `budget` times the RMS of the gradient without that noise. It grows as the learning rate falls.
+    `budget` times the RMS of the gradient without that noise. It grows as the learning rate falls. Parameter groups
+    drift each at its own rate; the noise is taken to be the same in all of them.
 
     `gradient` says which g the first two take: `local`, a rank's own before aggregation (Algorithm 2, and the code at
     the time of the paper), or `received` (the code since 2025), whose own noise keeps the period from falling.
 
     The next synchronisation is `period` steps after the step in which the means were loaded. With `modulo` it is, as in
-    the research code, the next step that the period divides.
+    the research code, the next step that the period divides. A step whose update was skipped adds no drift, and a
+    synchronisation that falls on it leaves the period as it is: its gradients say nothing.
     """
 
     name = "paft_dyn"
@@ -60,21 +62,21 @@ class PaftDyn(Averaging):
 
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         first = {"period": self.period, "next": self.period - 1}
-        return {**super().init(layout, ranks), **first, "drift": [0.0, 0.0, 0.0, 0.0], "local": {}}
+        return {**super().init(layout, ranks), **first, "drift": [], "local": {}}
 
     def on_contribution(self, step: Step, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
         wanted = step.state["pending"] is not None if self.overlap else self.due(step)
         if not wanted or self.gradient != "local" or self.rule == "consensus":
             return
         for name, (norm,) in norms_of(step.layout, [(start, grad_n[None]) for start, grad_n in pieces]).items():
-            step.state["local"].setdefault(name, [0.0] * len(step.ranks.local))[row] = norm
+            step.state["local"].setdefault(name, [0.0] * len(step.ranks.local))[row] = norm / step.loss_scale
 
     def on_step(self, step: Step) -> None:
-        state = step.state
-        response = self._response(step)
-        if response is not None:
-            state["drift"] = _flat(_after(response, _square(state["drift"])))
-        step.period = state["period"]
+        groups = None if step.skipped else self._responses(step)
+        for group in groups or []:
+            drift = _drift_of(step, group)
+            drift[:] = _flat(_after(group.response, _square(drift)))
+        step.period = step.state["period"]
         super().on_step(step)
 
     def due(self, step: Step) -> bool:
@@ -85,14 +87,18 @@ class PaftDyn(Averaging):
     def arrived(self, step: Step, means: Sequence[Tensor]) -> None:
         """Choose the next period from what the synchronisation shows, and log why."""
         state = step.state
-        seen = profile(step, means, local=state["local"] or None)
-        state["local"] = {}
-        response = self._response(step)
-        variance = state["drift"][0]
+        local, state["local"] = state["local"] or None, {}
+        if step.skipped:
+            step.period = state["period"]
+            state["next"] = step.index + step.period
+            return
+        seen = profile(step, means, local=local)
+        groups = self._responses(step)
+        variance = sum(group.share * _drift_of(step, group)[0] for group in groups or [])
         sigma = nan
-        if response is not None and variance > 0:
+        if variance > 0:
             sigma = theory.noise_std(seen.rms(seen.scaled), variance, ranks=step.ranks.world_size)
-        chosen, used = self._chosen(step, seen, response, sigma)
+        chosen, used = self._chosen(step, seen, groups, sigma)
         step.decision = Decision(
             rule=self.rule, sigma=sigma if isfinite(sigma) else None, lr=step.lr,
             period_before=state["period"], period=chosen, **used,
@@ -103,10 +109,11 @@ class PaftDyn(Averaging):
     def _load(self, step: Step, means: list[Tensor]) -> None:
         super()._load(step, means)
         step.period = step.state["period"]
-        step.state["drift"] = _flat(theory.synchronised(_square(step.state["drift"]), self.state))
+        for drift in step.state["drift"]:
+            drift[:] = _flat(theory.synchronised(_square(drift), self.state))
 
     def _chosen(
-        self, step: Step, seen: DriftProfile, response: Response | None, sigma: float
+        self, step: Step, seen: DriftProfile, groups: list[GroupResponse] | None, sigma: float
     ) -> tuple[int, dict[str, Any]]:
         """The period, and the numbers it came from."""
         if self.rule == "code":
@@ -118,33 +125,35 @@ class PaftDyn(Averaging):
             found = [(_clamped(_ratio(g, d), self.period_min, self.period_max), g, d) for g, d in pairs]
             period, gradient, spread = min(found)
             return period, {"layer": None, "gradient": gradient, "spread": spread}
-        assert response is not None
+        assert groups is not None
         gradient = sqrt(max(0.0, seen.rms(seen.received) ** 2 - sigma**2)) if isfinite(sigma) else 0.0
         used = {"layer": None, "gradient": gradient, "spread": seen.rms(seen.scaled)}
-        return self._longest(step, response, sigma, gradient), used
+        return self._longest(step, groups, sigma, gradient), used
 
-    def _longest(self, step: Step, response: Response, sigma: float, gradient: float) -> int:
-        """The longest period whose expected drift is within the budget, at today's learning rate."""
+    def _longest(self, step: Step, groups: list[GroupResponse], sigma: float, gradient: float) -> int:
+        """The longest period whose expected drift is within the budget, at today's learning rates."""
         if not isfinite(sigma):
             # No drift at all, or the replicas are lost: nothing to gain by averaging, or everything.
-            return self.period_max if step.state["drift"][0] == 0 else self.period_min
-        moments = theory.synchronised(_square(step.state["drift"]), self.state)
+            still = not any(_drift_of(step, group)[0] for group in groups)
+            return self.period_max if still else self.period_min
+        moments = [theory.synchronised(_square(_drift_of(step, group)), self.state) for group in groups]
         factor = theory.consensus_factor(step.ranks.world_size)
         longest = self.period_min
         if self.overlap and not self.modulo:
             # The update of the loading step comes before the period's first.
-            moments = _after(response, moments)
+            moments = _all_after(groups, moments)
         for period in range(1, self.period_max + 1):
-            moments = _after(response, moments)
-            if sigma * sqrt(moments[0, 0] * factor) > self.budget * gradient:
+            moments = _all_after(groups, moments)
+            variance = sum(group.share * float(each[0, 0]) for group, each in zip(groups, moments, strict=True))
+            if sigma * sqrt(variance * factor) > self.budget * gradient:
                 break
             longest = max(longest, period)
         return longest
 
-    def _response(self, step: Step) -> Response | None:
+    def _responses(self, step: Step) -> list[GroupResponse] | None:
         """None for an optimizer that is not known, with which rule `consensus` refuses to start."""
         try:
-            return Response.of(step.replicas.optimizer)
+            return responses(step.replicas)
         except ValueError as unknown:
             if self.rule == "consensus":
                 raise ValueError(f"paft_dyn, rule consensus: {unknown}") from None
@@ -172,6 +181,17 @@ def _after(response: Response, moments: theory.Floats) -> theory.Floats:
     return theory.updated(
         moments, response.rate, momentum=response.momentum, weight_decay=response.weight_decay, gain=response.gain
     )
+
+
+def _all_after(groups: Sequence[GroupResponse], moments: Sequence[theory.Floats]) -> list[theory.Floats]:
+    return [_after(group.response, each) for group, each in zip(groups, moments, strict=True)]
+
+
+def _drift_of(step: Step, group: GroupResponse) -> list[float]:
+    """A parameter group's second moments, live; 0 for a group that has only now been added."""
+    drift: list[list[float]] = step.state["drift"]
+    drift.extend([0.0] * 4 for _ in range(group.number + 1 - len(drift)))
+    return drift[group.number]
 
 
 def _square(values: Sequence[float]) -> theory.Floats:

@@ -32,12 +32,25 @@ class Step:
 
     `index` counts steps from 0; `state` is what the mitigation's `init` gave. A mitigation that synchronised sets
     `synced`; one that works in periods sets `period`, and one that chose it says why in `decision`.
+
+    `skipped`: the optimizer's update was left out on all ranks, or, in `on_gradients`, is known to be. `loss_scale`:
+    what contributions are multiplied by, with a GradScaler; all else is in its own units.
     """
 
-    def __init__(self, index: int, replicas: Replicas, state: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        index: int,
+        replicas: Replicas,
+        state: dict[str, Any],
+        *,
+        skipped: bool = False,
+        loss_scale: float = 1.0,
+    ) -> None:
         self.index = index
         self.replicas = replicas
         self.state = state
+        self.skipped = skipped
+        self.loss_scale = loss_scale
         self.synced = False
         self.period: int | None = None
         self.decision: Decision | None = None
