@@ -42,6 +42,13 @@ class OptimizerConfig:
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be within [0, 1), got {self.betas!r}")
 
+    @property
+    def state_kinds(self) -> tuple[str, ...]:
+        """The element-wise state that the optimizer keeps, by torch's names."""
+        if self.name == "sgd":
+            return ("momentum_buffer",) if self.momentum else ()
+        return ("exp_avg", "exp_avg_sq")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LrSchedule:

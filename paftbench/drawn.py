@@ -1,6 +1,7 @@
 """Which strikes a step draws: pure functions of the fault's key, the same in every process."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import fsum
 
@@ -11,14 +12,17 @@ from torch import Tensor
 
 from paftbench.bits import as_integers
 from paftbench.draws import Draws, Key, generator_of
-from paftbench.faults import DenseFault, Fault, RandomRanks, SparseFault
+from paftbench.faults import DenseFault, Fault, RandomRanks, Site, SparseFault
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cover:
-    """A fault and the elements it covers: its own index space, the selected parameters one after another."""
+    """A fault and the elements it covers: its own index space, the selected parameters one after another.
+
+    `kind`: at site `optimizer_state`, the kind of state that the index space is of.
+    """
 
     fault: Fault
     seed: int
@@ -27,29 +31,19 @@ class Cover:
     size: int
     dtype: torch.dtype
     by_name: dict[str, int]
+    kind: str | None = None
 
     @classmethod
-    def of(cls, fault: Fault, layout: Layout, seed: int) -> "Cover":
+    def of(cls, fault: Fault, layout: Layout, seed: int, kind: str | None = None) -> "Cover":
         """`ValueError` for a pattern that matches no parameter or a dtype that the fault model refuses."""
         slots = layout.select(fault.parameters)
-        dtypes = {slot.dtype for slot in slots}
-        for dtype in dtypes:
-            if dtype not in fault.model.dtypes:
-                raise ValueError(
-                    f"fault {fault.name!r}: fault model {fault.model.name} cannot strike {dtype} gradients"
-                )
-        if len(dtypes) > 1 and isinstance(fault.model, SparseFault) and fault.model.unit == "per_bit":
-            raise ValueError(
-                f"fault {fault.name!r}: per_bit needs gradients of one dtype, got {sorted(map(str, dtypes))}"
-            )
+        _check_dtypes(fault, {slot.dtype for slot in slots}, _STRUCK.get(fault.site, "gradients"))
         sizes = np.array([slot.stop - slot.start for slot in slots], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         by_name = {slot.name: int(offset) for slot, offset in zip(slots, offsets, strict=True)}
-        for dtype in dtypes:
-            fault.model.check(dtype)
         return cls(
             fault=fault, seed=seed, slots=slots, offsets=offsets, size=int(sizes.sum()), dtype=slots[0].dtype,
-            by_name=by_name,
+            by_name=by_name, kind=kind,
         )  # fmt: skip
 
     def offset_of(self, slot: Slot) -> int | None:
@@ -82,6 +76,21 @@ class Cover:
         return frozenset(self.fault.ranks)
 
 
+_STRUCK = {Site.PARAMETER: "parameters", Site.OPTIMIZER_STATE: "optimizer state"}
+
+
+def _check_dtypes(fault: Fault, dtypes: AbstractSet[torch.dtype], what: str) -> None:
+    """`ValueError` where a fault cannot strike numbers of these types."""
+    model = fault.model
+    for dtype in dtypes:
+        if dtype not in model.dtypes:
+            raise ValueError(f"fault {fault.name!r}: fault model {model.name} cannot strike {dtype} {what}")
+    if len(dtypes) > 1 and isinstance(model, SparseFault) and model.unit == "per_bit":
+        raise ValueError(f"fault {fault.name!r}: per_bit needs {what} of one dtype, got {sorted(map(str, dtypes))}")
+    for dtype in dtypes:
+        model.check(dtype)
+
+
 _NONE_LOST: NDArray[np.bool_] = np.empty(0, dtype=bool)
 
 
@@ -104,7 +113,7 @@ class Strike:
     `watches`: the fault sees every gradient before it strikes, also where it strikes none.
 
     `touched` holds (first strike, values before, values after) of each struck piece, `seen` what a dense fault passed;
-    `lost_K` marks strikes on unused parameters and is empty where every parameter was used.
+    `lost_K` marks strikes on what is not there (unused parameters) and is empty where every parameter was used.
     """
 
     cover: Cover
@@ -182,7 +191,7 @@ def strikes_at(cover: Cover, ranks: Ranks, step: int, attempt: int) -> Iterator[
     for row, rank in enumerate(ranks.local):
         if rank not in struck and not watches:
             continue
-        key = cover.key(step, attempt, rank)
+        key = cover.key(step, attempt, rank, *(() if cover.kind is None else (cover.kind,)))
         draws = Draws(key, step=step, rank=rank, row=row, size=cover.size, dtype=cover.dtype)
         drawn, flat_K = 0, _NOWHERE
         if rank in struck and isinstance(model, DenseFault):

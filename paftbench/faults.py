@@ -30,7 +30,9 @@ class Site(StrEnum):
     SYNC = "sync"
 
 
-BUILT_SITES = frozenset({Site.CONTRIBUTION, Site.RESULT})
+GRADIENT_SITES = frozenset({Site.CONTRIBUTION, Site.RESULT})
+MEMORY_SITES = frozenset({Site.PARAMETER, Site.OPTIMIZER_STATE})
+BUILT_SITES = GRADIENT_SITES | MEMORY_SITES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class FaultModel:
             raise ValueError(f"degree ({self.unit}) must be within [{low:g}, {high:g}], got {self.degree!r}")
 
     def check(self, dtype: torch.dtype) -> None:
-        """`ValueError` where the fields do not fit gradients of this type."""
+        """`ValueError` where the fields do not fit numbers of this type."""
 
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Tensor]:
         """State of the fault, one leading row per hosted rank; checkpointed by the injector."""

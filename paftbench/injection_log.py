@@ -25,7 +25,7 @@ class InjectionLog:
         self._waiting: list[tuple[Strike, int]] = []
 
     def add(self, strike: Strike, lost: int) -> None:
-        """Note a settled strike, `lost` parts of which fell on unused parameters."""
+        """Note a settled strike, `lost` parts of which fell on what is not there: unused parameters."""
         if self.logged < ROW_CAP:
             self._waiting.append((strike, lost))
 
@@ -64,10 +64,13 @@ class InjectionLog:
 
     def _row(self, strike: Strike, index: int | None, landed: bool, values: Row) -> Row:
         slot = None if index is None else self._layout.at(index)
-        fault = strike.cover.fault
+        fault, kind = strike.cover.fault, strike.cover.kind
+        name = slot and slot.name
+        if kind is not None:
+            name = f"{name or '*'}:{kind}"
         place: Row = {
             "step": strike.step, "attempt": strike.attempt, "fault": fault.name, "rank": strike.rank,
-            "site": str(fault.site), "parameter": slot and slot.name,
+            "site": str(fault.site), "parameter": name,
             "index": None if slot is None or index is None else index - slot.start, "landed": landed,
         }  # fmt: skip
         return {**place, **dict.fromkeys(VALUES), **values}

@@ -1,6 +1,7 @@
-"""Faults applied to gradients, verified and logged.
+"""Faults applied to gradients and to memory, verified and logged.
 
-Shapes: N = elements of a piece, K = strikes. A piece is a contiguous run of whole parameters of one rank's gradient.
+Shapes: N = elements of a piece, K = strikes. A piece is a contiguous run of whole parameters of one rank's gradient or
+memory.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from paftbench.bits import as_integers
 from paftbench.drawn import Cover, Seen, Strike, strikes_at
-from paftbench.faults import DenseFault, Fault, Site, SparseFault
+from paftbench.faults import BUILT_SITES, GRADIENT_SITES, DenseFault, Fault, Site, SparseFault
 from paftbench.injection_log import InjectionLog, Row
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
-from paftbench.runs import Piece, Run, plan_runs, put_back
+from paftbench.replicas import Memory
+from paftbench.runs import Extent, Piece, Run, plan_runs, put_back
 
 
 class InjectionError(RuntimeError):
@@ -37,9 +39,9 @@ class Strikes:
 class Injector:
     """Applies a trial's faults to the ranks hosted here.
 
-    A step is `begin`, any number of `strike` (each piece of each site once), `end`. Counts are exact, also where the
-    injection log has reached its cap. `separate`: a struck parameter may turn out unused after all, so dense faults
-    strike parameters one by one.
+    A step is `begin`, any number of `strike` (each piece of each site once) and `end` for the gradients, then
+    `strike_memory` for each space of memory. Counts are exact, also where the injection log has reached its cap.
+    `separate`: a struck parameter may turn out unused after all, so dense faults strike parameters one by one.
     """
 
     def __init__(
@@ -47,15 +49,23 @@ class Injector:
     ) -> None:
         self.layout = layout
         self.ranks = ranks
+        for fault in faults:
+            if fault.site not in BUILT_SITES:
+                raise ValueError(f"fault {fault.name!r}: site {str(fault.site)!r} cannot be struck yet")
         self.covers = [Cover.of(fault, layout, seed) for fault in faults]
-        self.states = {cover.fault.name: cover.fault.model.init(layout, ranks) for cover in self.covers}
+        self.states: dict[tuple[str, str | None], dict[str, Tensor]] = {}
+        for fault in faults:
+            if fault.site is not Site.OPTIMIZER_STATE:
+                self.states[fault.name, None] = fault.model.init(layout, ranks)
         self.separate = separate
         self.counts = Strikes()
         self.drawn_now = 0
         self._log = InjectionLog(layout)
         self._settled: list[Strike] = []
         self._active: list[Strike] = []
-        self._runs: dict[tuple[str, tuple[tuple[int, int], ...]], list[Run]] = {}
+        self._step = self._attempt = 0
+        self._kinds: dict[tuple[str, str, tuple[Extent, ...]], Cover] = {}
+        self._runs: dict[tuple[str, tuple[Extent, ...]], list[Run]] = {}
 
     @property
     def sites(self) -> frozenset[Site]:
@@ -63,10 +73,10 @@ class Injector:
         return frozenset(cover.fault.site for cover in self.covers)
 
     def begin(self, step: int, attempt: int = 0) -> None:
-        """Draw the strikes of a step (or of its re-execution number `attempt`) for the ranks hosted here."""
-        self._settled = []
-        self._active = [strike for cover in self.covers for strike in strikes_at(cover, self.ranks, step, attempt)]
-        self.drawn_now = sum(strike.drawn for strike in self._active)
+        """Open a step (or its re-execution number `attempt`): draw what strikes the gradients of the ranks here."""
+        self._step, self._attempt = step, attempt
+        self._settled, self.drawn_now = [], 0
+        self._draw([cover for cover in self.covers if cover.fault.site in GRADIENT_SITES])
 
     def strike(self, site: Site, row: int, pieces: Sequence[Piece]) -> None:
         """Apply the strikes on hosted rank number `row` that fall into `pieces`, in place."""
@@ -79,8 +89,19 @@ class Injector:
                 elif isinstance(model, DenseFault):
                     self._strike_dense(model, strike, pieces)
 
+    def strike_memory(self, memory: Memory) -> None:
+        """Draw, apply and settle the step's strikes on one space of memory.
+
+        What does not exist there (the state of a parameter that was never used) is struck without landing.
+        """
+        self._draw([self._cover_of(cover, memory) for cover in self.covers if cover.fault.site is memory.site])
+        if self._active:
+            for row in range(len(self.ranks.local)):
+                self.strike(memory.site, row, [(start, block[row]) for start, block in memory.blocks])
+            self.end(self.layout.outside(memory.blocks))
+
     def end(self, unused: Sequence[Slot] = ()) -> None:
-        """Close the step: strikes on parameters that no rank used did not land, every other one must have.
+        """Settle what was drawn: strikes on parameters that no rank used did not land, every other one must have.
 
         Raises `InjectionError` naming the first strike that is missing.
         """
@@ -103,7 +124,7 @@ class Injector:
 
     @property
     def noise_sq(self) -> dict[Site, float]:
-        """Squared L2 norm of what the last step's strikes changed on the ranks hosted here, by site."""
+        """Squared L2 norm of what the step's strikes so far changed on the ranks hosted here, by site."""
         total: dict[Site, float] = {}
         for strike in self._settled:
             site = strike.cover.fault.site
@@ -120,8 +141,27 @@ class Injector:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.states = saved["states"]
+        self._kinds.clear()
         self.counts = Strikes(**saved["counts"])
         self._log.logged = saved["logged"]
+
+    def _draw(self, covers: Sequence[Cover]) -> None:
+        drawn = [strikes_at(cover, self.ranks, self._step, self._attempt) for cover in covers]
+        self._active = [strike for strikes in drawn for strike in strikes]
+        self.drawn_now += sum(strike.drawn for strike in self._active)
+
+    def _cover_of(self, cover: Cover, memory: Memory) -> Cover:
+        """A fault's cover in a space of memory: of a kind of optimizer state its own, with a state of its own."""
+        if memory.kind is None:
+            return cover
+        name = cover.fault.name
+        key = (name, memory.kind, tuple((start, block.shape[1], block.dtype) for start, block in memory.blocks))
+        if key not in self._kinds:
+            layout = self.layout.retyped(memory.blocks)
+            self._kinds[key] = Cover.of(cover.fault, layout, cover.seed, memory.kind)
+            if (name, memory.kind) not in self.states:
+                self.states[name, memory.kind] = cover.fault.model.init(layout, self.ranks)
+        return self._kinds[key]
 
     def _strike_sparse(self, model: SparseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
         lows = strike.flat_K.searchsorted([start for start, _ in pieces]).tolist()
@@ -135,7 +175,7 @@ class Injector:
                 strike.touched.append((low, before_K.cpu(), after_K.cpu()))
 
     def _strike_dense(self, model: DenseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
-        state = self.states[strike.cover.fault.name]
+        state = self.states[strike.cover.fault.name, strike.cover.kind]
         for run in self._runs_of(strike.cover, pieces):
             grad_N, origins = run.take(pieces)
             strike.draws.offset = run.offset
@@ -153,7 +193,7 @@ class Injector:
 
     def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:
         """A parameter that no rank used gave zeros, in every placement, whether or not a bucket carried them."""
-        model, state = strike.cover.fault.model, self.states[strike.cover.fault.name]
+        model, state = strike.cover.fault.model, self.states[strike.cover.fault.name, strike.cover.kind]
         for slot in unused:
             offset = strike.cover.offset_of(slot)
             if isinstance(model, DenseFault) and offset is not None:
@@ -162,7 +202,7 @@ class Injector:
                 model.observe(torch.zeros(slot.stop - slot.start, dtype=slot.dtype), slot.start, state, strike.draws)
 
     def _runs_of(self, cover: Cover, pieces: Sequence[Piece]) -> list[Run]:
-        shape = tuple((start, grad_N.numel()) for start, grad_N in pieces)
+        shape = tuple((start, grad_N.numel(), grad_N.dtype) for start, grad_N in pieces)
         key = (cover.fault.name, shape)
         if key not in self._runs:
             self._runs[key] = plan_runs(cover, self.layout, shape, separate=self.separate)

@@ -1,16 +1,17 @@
 """The flat index space: every trainable parameter in registration order, aliases of tied weights once.
 
-Draws, injector, buckets and log share this one map. Shapes: N = elements of the whole gradient.
+Draws, injector, buckets and log share this one map. Shapes: N = elements of the whole gradient, L = ranks hosted
+here, n = elements of a block.
 """
 
 import fnmatch
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paftbench.plugins import did_you_mean
 
@@ -68,6 +69,18 @@ class Layout:
         while position < len(self.slots) and self.slots[position].start < stop:
             yield self.slots[position]
             position += 1
+
+    def outside(self, blocks: Iterable[tuple[int, Tensor]]) -> list[Slot]:
+        """The slots of which no (flat start, [L, n]) block holds anything; those without elements aside."""
+        covered = {slot.start for start, block in blocks for slot in self.within(start, start + block.shape[1])}
+        return [slot for slot in self.slots if slot.start not in covered and slot.start < slot.stop]
+
+    def retyped(self, blocks: Sequence[tuple[int, Tensor]]) -> "Layout":
+        """The same space in the dtypes of (flat start, [L, n]) blocks; slots outside them get theirs where it is one."""
+        held = {slot: block.dtype for start, block in blocks for slot in self.within(start, start + block.shape[1])}
+        dtypes = set(held.values())
+        common = dtypes.pop() if len(dtypes) == 1 else None
+        return Layout([replace(slot, dtype=held.get(slot) or common or slot.dtype) for slot in self.slots])
 
     def select(self, pattern: str | Sequence[str]) -> tuple[Slot, ...]:
         """The slots whose names match a glob, or any glob of a list; `ValueError` for one that matches nothing."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from paftbench.faults import Site
 from paftbench.injector import Injector
-from paftbench.layout import Slot
 from paftbench.metrics import Clock, Measured, norm, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.mitigations.step import Step
@@ -31,6 +30,8 @@ class Pipeline:
         self.injector = injector
         self.mitigations = tuple(mitigations)
         self.clock = clock or Clock()
+        if Site.OPTIMIZER_STATE in injector.sites:
+            replicas.require_state()
         self.states = [m.init(replicas.layout, replicas.ranks) for m in self.mitigations]
         looks = [type(m).on_contribution is not Mitigation.on_contribution for m in self.mitigations]
         self._looking = [number for number, look in enumerate(looks) if look]
@@ -73,7 +74,7 @@ class Pipeline:
             if Site.RESULT in self.injector.sites:
                 for row in range(len(self.replicas.ranks.local)):
                     self.injector.strike(Site.RESULT, row, [(start, block[row]) for start, block in gradients])
-            self.injector.end(self._unused(gradients))
+            self.injector.end(self.replicas.layout.outside(gradients))
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.inconsistency = spread([block for _, block in gradients], self.replicas.ranks)
@@ -86,7 +87,10 @@ class Pipeline:
             self.measured.divergence_before = self._last_divergence
 
     def updated(self) -> None:
-        """The optimizer has decided (an update, or a skip): let mitigations act, measure, close the step."""
+        """The optimizer has decided (an update, or a skip): strike memory, measure, let mitigations act, step on."""
+        with self.clock.section("inject"):
+            for memory in self.replicas.memory(self.injector.sites):
+                self.injector.strike_memory(memory)
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
@@ -151,12 +155,6 @@ class Pipeline:
             if step.period is not None:
                 self.periods.append(step.period)
 
-    def _unused(self, gradients: Sequence[tuple[int, Tensor]]) -> list[Slot]:
-        """The parameters without a gradient: no rank used them in this step. One without elements has no strikes."""
-        within = self.replicas.layout.within
-        covered = {slot.start for start, block in gradients for slot in within(start, start + block.shape[1])}
-        return [slot for slot in self.replicas.layout.slots if slot.start not in covered and slot.start < slot.stop]
-
     def _note_clean(self, pieces: Sequence[tuple[int, Tensor]]) -> None:
         """Add to the sum over hosted ranks of what they would contribute without strikes, by flat start."""
         for start, grad_n in pieces:
@@ -167,6 +165,7 @@ class Pipeline:
         """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over that of the unstruck mean.
 
         A contribution's change reaches every rank scaled by 1/W. Several strikes on one element add in quadrature.
+        Strikes on memory are no part of it.
         """
         ranks = self.replicas.ranks
         noise = self.injector.noise_sq

@@ -4,13 +4,27 @@ A placement keeps parameters in blocks: the virtual one in a few large [L, n] te
 parameter. Faults, mitigations and metrics see blocks only. Shapes: L = ranks hosted here, n = elements of a block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from paftbench.faults import Site
 from paftbench.layout import Layout
 from paftbench.ranks import Ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """One flat space of the ranks' memory: the parameters, or one `kind` of the optimizer's element-wise state.
+
+    `blocks` are live (flat start, [L, n]), in flat order; parameters that have no such state are left out.
+    """
+
+    site: Site
+    kind: str | None
+    blocks: list[tuple[int, Tensor]]
 
 
 class Replicas:
@@ -53,12 +67,37 @@ class Replicas:
 
         Momentum, or Adam's moments; step counters are not of them.
         """
-        kinds: dict[str, list[Tensor]] = {}
-        for _, owner in self.owners:
+        return [block for blocks in self._kinds().values() for _, block in blocks]
+
+    def memory(self, sites: Collection[Site]) -> Iterator[Memory]:
+        """What faults at `sites` may strike once the optimizer has decided: each space that exists by now."""
+        if Site.PARAMETER in sites:
+            blocks = [(start, self.rows(owner)) for start, owner in self.owners]
+            yield Memory(site=Site.PARAMETER, kind=None, blocks=blocks)
+        if Site.OPTIMIZER_STATE in sites:
+            self.require_state()
+            for kind, blocks in sorted(self._kinds().items()):
+                yield Memory(site=Site.OPTIMIZER_STATE, kind=kind, blocks=blocks)
+
+    def require_state(self) -> None:
+        """`ValueError` where the optimizer keeps no element-wise state, as far as its settings or its state show."""
+        if self._kinds():
+            return
+        plain = isinstance(self.optimizer, torch.optim.SGD) and not any(
+            g["momentum"] for g in self.optimizer.param_groups
+        )
+        if plain or any(self.optimizer.state.values()):
+            name = type(self.optimizer).__name__ + (" with momentum 0" if plain else "")
+            raise ValueError(f"site 'optimizer_state': {name} keeps no element-wise state that could be struck")
+
+    def _kinds(self) -> dict[str, list[tuple[int, Tensor]]]:
+        """Live (flat start, block) of each kind of element-wise state that exists; step counters are not of them."""
+        kinds: dict[str, list[tuple[int, Tensor]]] = {}
+        for start, owner in self.owners:
             for kind, value in self.optimizer.state.get(owner, {}).items():
                 if kind != "step" and isinstance(value, Tensor) and value.shape == owner.shape:
-                    kinds.setdefault(kind, []).append(self.rows(value))
-        return [block for blocks in kinds.values() for block in blocks]
+                    kinds.setdefault(kind, []).append((start, self.rows(value)))
+        return kinds
 
     @property
     def lr(self) -> float:

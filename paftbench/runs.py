@@ -16,6 +16,7 @@ from paftbench.layout import Layout
 JOINED = 1 << 16  # elements up to which neighbours are copied together
 
 Piece = tuple[int, Tensor]
+Extent = tuple[int, int, torch.dtype]  # a piece's flat start and elements
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class Run:
     start: int
     offset: int
     parts: list[tuple[int, int]]
+    dtype: torch.dtype
     sources: list[tuple[int, int, int]]
 
     @property
@@ -58,17 +60,18 @@ def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
         low = high
 
 
-def plan_runs(cover: Cover, layout: Layout, shape: Sequence[tuple[int, int]], *, separate: bool) -> list[Run]:
-    """The covered parameters of pieces (flat start, elements) as few runs as possible; `separate`: each on its own."""
+def plan_runs(cover: Cover, layout: Layout, shape: Sequence[Extent], *, separate: bool) -> list[Run]:
+    """The covered parameters of pieces of this `shape` as few runs as possible; `separate`: each on its own."""
     found: list[Run] = []
     for number in sorted(range(len(shape)), key=lambda number: shape[number][0]):
-        start, elements = shape[number]
+        start, elements, dtype = shape[number]
         for slot in layout.within(start, start + elements):
             offset = cover.offset_of(slot)
             if offset is None or slot.start == slot.stop:
                 continue
             source = (number, slot.start - start, slot.stop - start)
-            run = Run(start=slot.start, offset=offset, parts=[(slot.start, slot.stop - slot.start)], sources=[source])
+            parts = [(slot.start, slot.stop - slot.start)]
+            run = Run(start=slot.start, offset=offset, parts=parts, dtype=dtype, sources=[source])
             if found and not separate and _fits(found[-1], run):
                 found[-1] = _merged(found[-1], run)
             else:
@@ -77,7 +80,7 @@ def plan_runs(cover: Cover, layout: Layout, shape: Sequence[tuple[int, int]], *,
 
 
 def _fits(run: Run, following: Run) -> bool:
-    adjacent = run.start + run.elements == following.start
+    adjacent = run.start + run.elements == following.start and run.dtype == following.dtype
     in_memory = len(run.sources) == 1 and _continues(run, following)
     return adjacent and (in_memory or run.elements + following.elements <= JOINED)
 
@@ -94,4 +97,4 @@ def _merged(run: Run, following: Run) -> Run:
         sources.append((number, low, following.sources[0][2]))
     else:
         sources += following.sources
-    return Run(start=run.start, offset=run.offset, parts=run.parts + following.parts, sources=sources)
+    return Run(start=run.start, offset=run.offset, parts=run.parts + following.parts, dtype=run.dtype, sources=sources)

@@ -16,7 +16,7 @@ from paftbench.attachment import Attachment
 from paftbench.config import OptimizerConfig, Trial
 from paftbench.drawn import Cover, strikes_at
 from paftbench.draws import seed_of
-from paftbench.faults import DenseFault
+from paftbench.faults import BUILT_SITES, DenseFault
 from paftbench.layout import Layout, trainable
 from paftbench.optimizers import optimizer_of
 from paftbench.ranks import Ranks
@@ -33,6 +33,9 @@ FAULTS = (
     paftbench.Fault("bit_flip", name="sent", degree=1e-4, site="contribution", ranks={"random": 1}),
     paftbench.Fault("gaussian_noise", name="noise", degree=1e-3, site="result"),
     paftbench.Fault("bit_flip", name="received", degree=1e-4, site="result"),
+    paftbench.Fault("bit_flip", name="weight", degree=1e-4, bits="mantissa", site="parameter", ranks={"random": 1}),
+    paftbench.Fault("gaussian_noise", name="drift", degree=1e-5, site="parameter"),
+    paftbench.Fault("bit_flip", name="moment", degree=1e-4, bits="mantissa", site="optimizer_state"),
 )
 
 
@@ -51,7 +54,7 @@ class Bits:
 
 
 def trial(name: str, world_size: int, *, optimizer: str, **sync: Any) -> Trial:
-    """A trial of `resnet` or `gpt2` under three faults, clipped and synchronised."""
+    """A trial of `resnet` or `gpt2` under faults at every site, clipped and synchronised."""
     return Trial(
         workload=ResNet() if name == "resnet" else AwkwardGpt2(),
         world_size=world_size,
@@ -157,7 +160,7 @@ def _degree_zero(planned: Trial) -> tuple[Bits, Tensor, list[float]]:
     zero = tuple(
         paftbench.Fault(model, name=f"{model} {site}", degree=0, site=site)
         for model in ("bit_flip", "gaussian_noise", "stale_shard")
-        for site in ("contribution", "result")
+        for site in BUILT_SITES
     )
     planned = replace(planned, faults=zero, mitigations=(), exact=False, steps=10)
     ours = torchrun(planned, BUCKET_MB["resnet"])
@@ -190,7 +193,7 @@ def by_reference(planned: Trial, strikes: list[dict[str, Any]]) -> tuple[list[Te
     sync: Any = planned.mitigations[1]
     given = reference.Given(
         strikes=strikes,
-        noise=lambda step, rank, parameter: _noise(planned, layout, step, rank, parameter),
+        noise=lambda site, step, rank, parameter: _noise(planned, layout, site, step, rank, parameter),
         clip=CLIP,
         period=sync.period,
         sync_all=sync.state == "all",
@@ -204,9 +207,9 @@ def by_reference(planned: Trial, strikes: list[dict[str, Any]]) -> tuple[list[Te
     return parameters, [_words(list(m.buffers())) for m in models]
 
 
-def _noise(planned: Trial, layout: Layout, step: int, rank: int, parameter: str) -> Tensor:
+def _noise(planned: Trial, layout: Layout, site: str, step: int, rank: int, parameter: str) -> Tensor:
     """The noise on one parameter: what the fault model makes of zeros under the key of (step, rank, parameter)."""
-    fault = planned.faults[1]
+    (fault,) = (fault for fault in planned.faults if fault.model.name == "gaussian_noise" and fault.site == site)
     assert isinstance(fault.model, DenseFault)
     cover = Cover.of(fault, layout, planned.faults_seed)
     (strike,) = (s for s in strikes_at(cover, Ranks.virtual(planned.world_size), step, 0) if s.rank == rank)

@@ -16,7 +16,7 @@ class Given:
     """What happens beside the training: strikes as logged, noise as tensors, the mitigations' settings."""
 
     strikes: Sequence[dict[str, Any]]
-    noise: Callable[[int, int, str], Tensor]  # (step, rank, parameter) -> what is added at `result`
+    noise: Callable[[str, int, int, str], Tensor]  # (site, step, rank, parameter) -> what is added there
     clip: float
     period: int
     sync_all: bool
@@ -73,7 +73,7 @@ def train(
             for name, p in named[rank]:
                 if p.grad is not None:
                     p.grad.copy_(mean[start : start + p.numel()].view_as(p))
-                    p.grad += given.noise(step, rank, name).view_as(p)
+                    p.grad += given.noise("result", step, rank, name).view_as(p)
                 start += p.numel()
             _strike(named[rank], given.strikes, step, rank, "result")
             for _, p in named[rank]:
@@ -82,8 +82,12 @@ def train(
         if pending is not None:
             _load(models, named, optimizers, given, pending)
             pending = None
-        for optimizer in optimizers:
+        for rank, optimizer in enumerate(optimizers):
             optimizer.step()
+            _strike(named[rank], given.strikes, step, rank, "parameter")
+            for name, p in named[rank]:
+                p.detach().add_(given.noise("parameter", step, rank, name).view_as(p))
+            _strike(named[rank], given.strikes, step, rank, "optimizer_state", optimizer)
         if (step + 1) % given.period == 0:
             parts = [_averaged(*replica, given) for replica in zip(models, named, optimizers, strict=True)]
             pending = consensus([torch.cat([part.flatten() for part in row]) for row in parts])
@@ -111,11 +115,16 @@ def _load(models: Any, named: Any, optimizers: Any, given: Given, mean: Tensor) 
             start += part.numel()
 
 
-def _strike(named: Any, strikes: Sequence[dict[str, Any]], step: int, rank: int, site: str) -> None:
+def _strike(
+    named: Any, strikes: Sequence[dict[str, Any]], step: int, rank: int, site: str, optimizer: Any = None
+) -> None:
     """Write the logged bits; what stood there must be what the log says."""
     for strike in strikes:
         if (strike["step"], strike["rank"], strike["site"]) == (step, rank, site):
-            words = dict(named)[strike["parameter"]].grad.view(-1).view(torch.int32)
+            name, _, kind = strike["parameter"].partition(":")
+            p = dict(named)[name]
+            struck = p.detach() if site == "parameter" else optimizer.state[p][kind] if kind else p.grad
+            words = struck.view(-1).view(torch.int32)
             assert words[strike["index"]].item() & 0xFFFFFFFF == int(strike["bits_before"], 16), strike
             after = int(strike["bits_after"], 16)
             words[strike["index"]] = after - (1 << 32) if after >> 31 else after

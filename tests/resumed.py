@@ -29,11 +29,14 @@ class Interrupted(Exception):
 
 
 def planned(model: str, world_size: int, *, procs: int | None) -> Planned:
-    """A trial whose state lives in many places: the past, a synchronisation under way, random states, moments."""
+    """A trial whose state lives in many places: pasts, a synchronisation under way, random states, moments."""
     faults = (
         paftbench.Fault("stale_shard", name="stale", degree=0.5, delay=2, schedule={"kind": "probability", "p": 0.7}),
         paftbench.Fault("bit_flip", name="sent", degree=1e-4, bits="mantissa", site="contribution"),
         paftbench.Fault("gaussian_noise", name="noise", degree=1e-3, ranks={"random": 1}),
+        paftbench.Fault("stale_shard", name="lost", degree=0.1, delay=3, site="parameter", ranks={"random": 1}),
+        paftbench.Fault("stale_shard", name="forgot", degree=0.2, site="optimizer_state", ranks={"random": 1}),
+        paftbench.Fault("bit_flip", name="moment", degree=1e-3, bits="mantissa", site="optimizer_state"),
     )
     trial = Trial(
         workload=ResNet() if model == "resnet" else AwkwardGpt2(),

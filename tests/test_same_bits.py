@@ -1,5 +1,6 @@
 """The spine: a trial with `exact` gives the same bits in every placement, and those of plain torch."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from processes import together
 
 WORLDS = (2, 3, 4)
 MODELS = ("resnet", "gpt2")
+UNUSED = ("idle", "idle:momentum_buffer", None)
 
 
 @pytest.fixture(scope="module", params=WORLDS)
@@ -66,7 +68,8 @@ def test_one_process_gives_the_bits_of_plain_torch(
 ) -> None:
     whole = in_one_process[model]
     landed = [row for row in whole.rows if row["landed"] and row["index"] is not None]
-    assert {row["site"] for row in landed} == {"contribution", "result"} and len(landed) > 20
+    counts = Counter(row["site"] for row in landed)
+    assert set(counts) == {"contribution", "result", "parameter", "optimizer_state"} and min(counts.values()) > 10
     parameters, buffers = placements.by_reference(placements.trials(world_size)[model], landed)
     for rank in range(world_size):
         assert torch.equal(whole.parameters[rank], parameters[rank]), rank
@@ -74,10 +77,12 @@ def test_one_process_gives_the_bits_of_plain_torch(
     assert not torch.equal(parameters[0], parameters[1]), "replicas that agree prove little"
 
 
-def test_strikes_on_a_parameter_that_no_step_uses_are_logged_as_not_landed(in_one_process: dict[str, Bits]) -> None:
+def test_strikes_on_a_parameter_that_no_step_uses_land_in_its_memory_only(in_one_process: dict[str, Bits]) -> None:
     lost = [row for row in in_one_process["gpt2"].rows if not row["landed"]]
-    assert {row["parameter"] for row in lost} == {"idle", None}
-    assert all(row["landed"] for row in in_one_process["gpt2"].rows if row["parameter"] not in ("idle", None))
+    assert {row["parameter"] for row in lost} == set(UNUSED)
+    assert all(row["landed"] for row in in_one_process["gpt2"].rows if row["parameter"] not in UNUSED)
+    assert any(row["parameter"] == "idle" for row in in_one_process["gpt2"].rows if row["site"] == "parameter")
+    assert all(row["landed"] for row in in_one_process["gpt2"].rows if row["site"] == "parameter")
 
 
 def test_two_processes_of_two_ranks_give_the_bits_of_one_process() -> None:

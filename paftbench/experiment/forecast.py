@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paftbench.config import DTYPES, Trial
-from paftbench.faults import Fault, RandomRanks
+from paftbench.faults import Fault, RandomRanks, Site
 from paftbench.layout import Layout
 from paftbench.schedules import Burst
 from paftbench.store import Planned, TrialRecord, find_trials, read_record
@@ -30,11 +30,18 @@ def layout_of(workload: Workload) -> Layout:
 
 
 def check_faults(trial: Trial, where: str) -> None:
-    """`ValueError` for a fault whose pattern matches no parameter, or that cannot strike the precision."""
+    """`ValueError` for a fault that cannot strike the precision, or that has nothing to strike: a pattern that matches
+    no parameter, an optimizer without state.
+    """
     dtype = DTYPES[trial.precision]
     for fault in trial.faults:
         if dtype not in fault.model.dtypes:
             raise ValueError(f"{where}: fault {fault.name!r} cannot strike {trial.precision} gradients")
+        if fault.site is Site.OPTIMIZER_STATE and not trial.optimizer.state_kinds:
+            raise ValueError(
+                f"{where}: fault {fault.name!r}: site 'optimizer_state' needs an optimizer that keeps state, got "
+                f"{trial.optimizer.name} with optimizer.momentum {trial.optimizer.momentum:g}"
+            )
         if fault.parameters != "*":
             try:
                 layout_of(trial.workload).select(fault.parameters)
@@ -45,7 +52,8 @@ def check_faults(trial: Trial, where: str) -> None:
 def expected_strikes(trial: Trial) -> float:
     """Strikes of all faults over all steps and ranks of a resolved trial."""
     return sum(
-        _expected(fault, trial.workload, trial.steps, trial.world_size, trial.precision) for fault in trial.faults
+        _expected(fault, trial.workload, trial.steps, trial.world_size, trial.precision) * _spaces(fault, trial)
+        for fault in trial.faults
     )
 
 
@@ -55,6 +63,11 @@ def _expected(fault: Fault, workload: Workload, steps: int, world_size: int, pre
     shares = ((step, fault.schedule.share(step)) for step in range(steps))
     per_rank = sum(share * fault.model.expected(size, step, DTYPES[precision]) for step, share in shares if share > 0)
     return per_rank * _struck_ranks(fault, world_size)
+
+
+def _spaces(fault: Fault, trial: Trial) -> int:
+    """The flat spaces that a fault strikes at its site: each kind of optimizer state is one."""
+    return len(trial.optimizer.state_kinds) if fault.site is Site.OPTIMIZER_STATE else 1
 
 
 def _struck_ranks(fault: Fault, world_size: int) -> int:

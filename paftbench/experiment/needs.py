@@ -77,10 +77,9 @@ def checkpoint_bytes(trial: Trial) -> int:
     """What a checkpoint takes: parameters and optimizer state of every rank, and a mean that was on its way."""
     if not trial.checkpoint.every:
         return 0
-    moments = 2 if trial.optimizer.name != "sgd" else int(trial.optimizer.momentum > 0)
     replica = layout_of(trial.workload).size * DTYPES[trial.precision].itemsize
     pending = any(getattr(mitigation, "overlap", False) for mitigation in trial.mitigations)
-    return replica * (trial.world_size * (1 + moments) + pending)
+    return replica * (trial.world_size * (1 + len(trial.optimizer.state_kinds)) + pending)
 
 
 def absent_data(planned: Iterable[Planned]) -> list[str]:
