@@ -102,8 +102,8 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
 def _apart(run: Run, alike: Sequence[Run]) -> str:
     """The workload, and the fewest other fields of the trial, by which a run differs from those with its labels."""
     parts = [run.workload] if any(other.workload != run.workload for other in alike) else []
-    rivals = [_flat(other.trial) for other in alike if other.workload == run.workload]
-    own = _flat(run.trial)
+    rivals = [flat(other.trial) for other in alike if other.workload == run.workload]
+    own = flat(run.trial)
     for key, value in own.items():
         same = [rival for rival in rivals if rival.get(key) == value]
         if len(same) < len(rivals) and key not in _OF_A_RUN:
@@ -112,13 +112,13 @@ def _apart(run: Run, alike: Sequence[Run]) -> str:
     return " ".join(parts)
 
 
-def _flat(trial: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(trial: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A trial's fields by dotted path, those of faults and mitigations by their names."""
     fields: dict[str, Any] = {}
     for key, value in trial.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
             value = {item["name"]: item for item in value}
-        fields |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return fields
 
 
