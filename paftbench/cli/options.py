@@ -46,12 +46,12 @@ def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def check_target(to: Path) -> None:
-    """One line where `--to` cannot be written, before anything is read."""
+def check_target(to: Path, flag: str = "--to") -> None:
+    """One line where the file of a flag cannot be written, before anything is read."""
     if not to.parent.is_dir():
-        raise LookupError(f"--to (the file to write): {to.parent} is not a directory")
+        raise LookupError(f"{flag} (the file to write): {to.parent} is not a directory")
     if to.is_dir():
-        raise ValueError(f"--to (the file to write): {to} is a directory")
+        raise ValueError(f"{flag} (the file to write): {to} is a directory")
 
 
 def message(text: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paftbench.experiment.forecast import Forecast
     from paftbench.plans import State
     from paftbench.store import Planned, TrialRecord
-    from paftbench.sweep import Policy
+    from paftbench.sweep import Policy, Sweep
 
 
 class Placement(StrEnum):
@@ -154,6 +154,16 @@ def seconds_of(todo: Iterable[Listed], jobs: int) -> float | None:
 def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> int:
     """Run what is to run, then print the table and the directory; 1 where a trial ended in error."""
     from paftbench.analysis.table import render
+
+    sweep = ran(root, planned, policy, engine)
+    typer.echo(render(root))
+    typer.echo(root)
+    tell_errors(sweep)
+    return 1 if sweep.errors else 0
+
+
+def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> "Sweep":
+    """Run what is to run, with its progress on stderr; the sweep that did it."""
     from paftbench.cli.progress import Progress
     from paftbench.sweep import Sweep
 
@@ -168,9 +178,11 @@ def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "L
     with Progress(planned, {item.id for item in todo}, engine.slots) as progress:
         sweep.report = progress.tell
         sweep.run()
-    typer.echo(render(root))
-    typer.echo(root)
+    return sweep
+
+
+def tell_errors(sweep: "Sweep") -> None:
+    """What ended in error and why, on stderr."""
     for error in sweep.errors.values():
         reason = str(error.reason).strip().splitlines()
         message(f"error: {error.planned.name}: {reason[-1] if reason else '?'}; see {error.log}")
-    return 1 if sweep.errors else 0
