@@ -7,6 +7,7 @@ from typing import Literal
 FAILED = ("error", "crashed", "hung")  # outcomes of a process that wrote no result of its own
 BROKE_DOWN = ("crashed", "hung", "nonfinite")  # under its faults
 BROKEN = ("error", *BROKE_DOWN)
+OUTCOMES = (*BROKEN, "failed_to_learn", "degraded", "masked")
 
 
 @dataclass(frozen=True, kw_only=True)

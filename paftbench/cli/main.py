@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from paftbench.cli.check import check
 from paftbench.cli.data import data
 from paftbench.cli.doctor import doctor
 from paftbench.cli.export import export
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(paper)
+app.command()(check)
 app.command()(ls)
 for _looking in (status, table, plot, report, export, data, doctor):
     app.command()(taking_plugins(_looking))

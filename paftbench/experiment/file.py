@@ -9,15 +9,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
+from paftbench.expectation import BOUNDS, Expectation
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds, plain_mapping
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
 from paftbench.plugins import did_you_mean
-from paftbench.store import SCHEMA, Judge, Label
+from paftbench.store import SCHEMA, Judge
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _RESERVED = ("golden", "clean")
-_BOUNDS = ("at_least", "at_most", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +32,6 @@ class Grid:
 
 
 _WHOLE = (Grid(name="all"),)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """What `check` holds: a value of the cells that `where` selects, and its bound."""
-
-    where: Mapping[str, Label]
-    value: str
-    at_least: float | None = None
-    at_most: float | None = None
-    never: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,11 +187,12 @@ def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectati
 
 def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     values = plain_mapping(item, where, Expectation.__dataclass_fields__)
-    values["where"] = plain_mapping(values.get("where") or {}, f"{where}.where", known)
+    selected = plain_mapping(values.get("where") or {}, f"{where}.where", known)
+    values["where"] = {key: tuple(value) if isinstance(value, list) else value for key, value in selected.items()}
     if not isinstance(values.get("value"), str):
         raise ValueError(f"{where}: value must name a measured value, got {values.get('value')!r}")
-    if not any(bound in values for bound in _BOUNDS):
-        raise ValueError(f"{where}: a bound is missing, one of {', '.join(_BOUNDS)}")
+    if not any(bound in values for bound in BOUNDS):
+        raise ValueError(f"{where}: a bound is missing, one of {', '.join(BOUNDS)}")
     for bound in ("at_least", "at_most"):
         if bound in values and not _is_number(values[bound]):
             raise ValueError(f"{where}: {bound} must be a number, got {values[bound]!r}")
@@ -210,7 +200,10 @@ def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     if not isinstance(never, list) or not all(isinstance(outcome, str) for outcome in never):
         raise ValueError(f"{where}: never must be a list of outcomes, got {never!r}")
     values["never"] = tuple(never)
-    return Expectation(**values)
+    try:
+        return Expectation(**values)
+    except (LookupError, ValueError) as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def _fields_of(cls: type[Experiment] | type[Grid]) -> Sequence[str]:

@@ -1,0 +1,143 @@
+"""Second mode, bound: no worse than the baseline by more than a margin, seed by seed, whatever the bits do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from statistics import stdev
+from typing import Final
+
+from paftbench.analysis.cells import Cell, cells, overhead
+from paftbench.analysis.check.baseline import Baseline, Entry
+from paftbench.analysis.check.expectations import finding_of
+from paftbench.analysis.check.finding import Finding
+from paftbench.analysis.check.rule import Bound, Sample, judge, resolvable
+from paftbench.analysis.check.selecting import AVERAGING_LIMIT, subject_of
+from paftbench.analysis.check.trajectory import tail_of
+from paftbench.analysis.check.values import NO_STRIKE, broke, unusable
+from paftbench.analysis.cost import extra_share
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.text import number
+from paftbench.outcome import BROKE_DOWN
+
+# Twice the period of PAFT-Sync multiplies the divergence by 1.84 (state params) or 2.23 (all), momentum .9, H 5 to 10,
+# by the closed forms of paftbench.theory, and halves the extra bytes: a factor below those finds it.
+FACTOR: Final = 1.5
+OVERHEAD_FACTOR: Final = 1.25  # step times of the same code on a shared machine differ by a tenth
+NO_DRIFT: Final = 1e-6  # a divergence below it is rounding: replicas are equal
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    """A value that may grow by a factor; `least` is what counts as none of it."""
+
+    value: str
+    factor: float
+    now: Callable[[Sweep, Run], float | None]
+    then: Callable[[Entry], float | None]
+    least: float = 0.0
+
+
+_COSTS: Final = (
+    _Cost(
+        value="baseline divergence", factor=FACTOR, least=NO_DRIFT,
+        now=lambda _, run: run.get("divergence", "max"), then=lambda entry: entry.divergence,
+    ),
+    _Cost(
+        value="baseline bytes", factor=FACTOR,
+        now=lambda _, run: extra_share(run), then=lambda entry: entry.extra_bytes,
+    ),
+    _Cost(value="baseline overhead", factor=OVERHEAD_FACTOR, now=overhead, then=lambda entry: entry.overhead),
+)  # fmt: skip
+
+
+def compare_bounds(baseline: Baseline, sweep: Sweep, margin: float) -> list[Finding]:
+    """For each held cell whether quality, divergence, extra bytes and overhead are within their bounds.
+
+    `margin` is how much worse the quality may be, in the metric's unit, > 0.
+    """
+    found = []
+    for cell in held(sweep):
+        found.append(_quality(baseline, cell, margin))
+        found += [finding for cost in _COSTS if (finding := _cost(baseline, sweep, cell, cost)) is not None]
+    return found
+
+
+def check_margin(margin: float, source: str) -> None:
+    """`ValueError` for an experiment whose tolerance leaves no margin."""
+    if not margin > 0:
+        raise ValueError(
+            f"{source}: --mode bound needs a tolerance > 0 (how much worse than the baseline still passes, in the "
+            f"metric's unit), got {margin:g}"
+        )
+
+
+def held(sweep: Sweep) -> list[Cell]:
+    """The cells that must not get worse: all but two kinds that are there to be compared with.
+
+    The averaging limit, and plain DDP where something mitigates its faults: nobody promises how bad that is.
+    """
+    mitigated = {run.id for other in sweep.selected if (run := sweep.ddp(other)) is not None and run is not other}
+    limits = (cell for cell in cells(sweep) if cell.labels.get("mitigation") != AVERAGING_LIMIT)
+    return [cell for cell in limits if not (_is_unmitigated(cell) and cell.runs[0].id in mitigated)]
+
+
+def too_fine(sweep: Sweep, margin: float) -> list[str]:
+    """Held cells in which a margin is less than what two sets of so many independent runs differ by, a line each."""
+    lines = []
+    for cell in held(sweep):
+        tails = [tail for run in cell.runs if (tail := tail_of(run)) is not None]
+        if len(tails) >= 3 and margin < (least := resolvable(stdev(tails), len(tails))):
+            what = f"what {len(tails)} seeds can tell in {subject_of(cell)}"
+            lines.append(
+                f"tolerance {margin:g} is below {number(least)}, {what}: a harmless change that moves every run may be "
+                "inconclusive; more seeds or a larger tolerance help"
+            )
+    return lines
+
+
+def _is_unmitigated(cell: Cell) -> bool:
+    return cell.runs[0].faulty and not cell.runs[0].trial.get("mitigations")
+
+
+def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
+    sign = 1.0 if baseline.metric.get("direction") == "max" else -1.0
+    seeds, values, broken, unknown, left_out = [], [], [], [], []
+    for run in cell.runs:
+        then = baseline.entry(run)
+        absent, tail = unusable(run), tail_of(run)
+        if absent is not None and absent.why == "unknown":
+            unknown.append(f"s{run.seed} {absent.reason}")
+        elif then.outcome in BROKE_DOWN or then.quality is None:
+            left_out.append(f"s{run.seed} broke down in the baseline already")
+        elif run.outcome in BROKE_DOWN or tail is None:
+            broken.append(f"s{run.seed} {broke(run)}, was {then.outcome}")
+        elif run.unstruck:
+            unknown.append(f"s{run.seed} {NO_STRIKE}")
+        else:
+            seeds.append(run.seed)
+            values.append(sign * (then.quality - tail) + 0.0)  # -0 is 0
+    sample = Sample(
+        seeds=tuple(seeds), values=tuple(values), broken=tuple(broken), unknown=tuple(unknown),
+        left_out=tuple(left_out),
+    )  # fmt: skip
+    bound = Bound(at_most=margin, called="tolerance")
+    return finding_of(judge(sample, bound), cell, value="baseline quality", source="baseline", bound=bound.text)
+
+
+def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding | None:
+    """The mean over seeds of now over then; None where neither has any of it."""
+    seeds, ratios, broken = [], [], []
+    for run in cell.runs:
+        now, then = cost.now(sweep, run), cost.then(baseline.entry(run))
+        if unusable(run) is not None or run.unstruck or now is None or then is None or not isfinite(then):
+            continue
+        if not isfinite(now) or then <= cost.least < now:
+            broken.append(f"s{run.seed} has {number(now)}, the baseline {number(then)}")
+        elif then > cost.least:
+            seeds.append(run.seed)
+            ratios.append(now / then)
+    if not broken and not ratios:
+        return None
+    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=tuple(broken))
+    bound = Bound(at_most=cost.factor, called="")
+    return finding_of(judge(sample, bound), cell, value=cost.value, source="baseline", bound=bound.text)

@@ -1,0 +1,109 @@
+"""First mode: what the experiment expects, judged against the golden runs of the same job."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paftbench.analysis.cells import Cell
+from paftbench.analysis.check.finding import Finding, Verdict
+from paftbench.analysis.check.rule import Bound, Judged, judge
+from paftbench.analysis.check.selecting import Selected, subject_of
+from paftbench.analysis.check.values import LEARNT, NO_STRIKE, broke, sample_of, unusable
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.stats import Summary, claim_of, wilson
+from paftbench.expectation import OUTCOME, Expectation
+
+
+def judge_expectations(selected: Sequence[Selected], sweep: Sweep) -> list[Finding]:
+    """A finding for every cell of every expectation."""
+    return [
+        _finding(one.expectation, one.place, _with_results(cell, sweep), sweep)
+        for one in selected
+        for cell in one.cells
+    ]
+
+
+def judge_trials(sweep: Sweep) -> list[Finding]:
+    """A failure for every trial that ended in error, and for every golden run that did not learn.
+
+    Where training fails without faults, nothing can be said of what faults do to it.
+    """
+    found = []
+    for run in sweep.selected:
+        if run.outcome == "error":
+            lines = str(run.get("reason") or "no reason recorded").strip().splitlines()
+            found.append(_failed(run, f"ended in error: {lines[-1]}; see {run.record.path / 'log.txt'}", error=True))
+        elif run.golden and run.result is not None and run.outcome not in LEARNT:
+            found.append(_failed(run, f"training without faults {broke(run)}", error=False))
+    return found
+
+
+def finding_of(judged: Judged, cell: Cell, *, value: str, source: str, bound: str) -> Finding:
+    """A cell's verdict as a finding."""
+    return Finding(
+        subject=subject_of(cell), value=value, verdict=judged.verdict, source=source, grid=cell.grid,
+        labels=dict(cell.labels), number=judged.number, low=judged.summary.low, high=judged.summary.high,
+        spread=judged.spread, bound=bound, seeds=cell.seeds, reason=judged.reason,
+    )  # fmt: skip
+
+
+def _with_results(cell: Cell, sweep: Sweep) -> Cell:
+    """The cell as selected before it ran, with what has come out since."""
+    own = {run.id: run for run in sweep.selected}
+    return replace(cell, runs=tuple(own[run.id] for run in cell.runs))
+
+
+def _finding(expectation: Expectation, place: str, cell: Cell, sweep: Sweep) -> Finding:
+    if expectation.value == OUTCOME:
+        never = f"never {', '.join(expectation.never)}"
+        return finding_of(_outcomes(expectation.never, cell), cell, value=OUTCOME, source=place, bound=never)
+    sample = sample_of(expectation.value, sweep, cell.runs)
+    bound = Bound(at_least=expectation.at_least, at_most=expectation.at_most)
+    return finding_of(judge(sample, bound), cell, value=expectation.value, source=place, bound=bound.text)
+
+
+def _outcomes(never: Sequence[str], cell: Cell) -> Judged:
+    """The rate of the outcomes that may not occur, with its Wilson interval; one is enough to fail."""
+    rated = cell.rated()
+    hits = [run for run in rated if run.outcome in never]
+    low, high = wilson(len(hits), len(rated))
+    low = low if hits else 0.0  # but for rounding it is
+    count = len({run.seed for run in rated})
+    summary = Summary(
+        mean=len(hits) / len(rated) if rated else None, low=low if rated else None, high=high if rated else None,
+        points=(), claim=claim_of(5 if rated else 0),
+    )  # fmt: skip
+    return Judged(verdict=_rate_verdict(hits, cell, count), reason=_rate_reason(hits, cell, count), summary=summary)
+
+
+def _rate_verdict(hits: Sequence[Run], cell: Cell, seeds: int) -> Verdict:
+    if hits:
+        return "fail"
+    return "inconclusive" if seeds < 3 or _unrated(cell) else "pass"
+
+
+def _rate_reason(hits: Sequence[Run], cell: Cell, seeds: int) -> str:
+    if hits:
+        return "; ".join(f"s{run.seed} {broke(run)}" for run in hits[:2]) + (
+            f"; and {len(hits) - 2} more" if len(hits) > 2 else ""
+        )
+    if missing := _unrated(cell):
+        return "; ".join(missing[:2])
+    return f"{seeds} seeds; fewer than 3 allow no claim" if seeds < 3 else ""
+
+
+def _unrated(cell: Cell) -> list[str]:
+    """Runs that count in no rate, and why."""
+    rated = {run.id for run in cell.rated()}
+    return [f"s{run.seed} {_why_unrated(run)}" for run in cell.runs if run.id not in rated]
+
+
+def _why_unrated(run: Run) -> str:
+    absent = unusable(run)
+    return NO_STRIKE if absent is None or absent.why == "broke" else absent.reason
+
+
+def _failed(run: Run, reason: str, *, error: bool) -> Finding:
+    return Finding(
+        subject=run.name, value="trial", verdict="fail", source="trial", grid=run.grid, labels=run.labels, seeds=1,
+        reason=reason, is_error=error,
+    )  # fmt: skip

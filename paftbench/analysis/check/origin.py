@@ -1,0 +1,37 @@
+"""Which code produced results: a gate must not pass on those of another revision without saying so."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paftbench.analysis.runs import Sweep
+
+DIRTY = " with uncommitted changes"
+
+
+def revision_of(environment: Mapping[str, Any]) -> str:
+    """Version, commit where there is one, and whether the tree had changes on top."""
+    git = environment.get("git") or {}
+    version = (environment.get("versions") or {}).get("paftbench")
+    return f"{version}" + (f" {git['sha'][:7]}{DIRTY if git.get('dirty') else ''}" if git else "")
+
+
+def older(results: Sequence[Mapping[str, Any]], now: Mapping[str, Any], command: str) -> str:
+    """A warning where kept results were, or may have been, made by other code than this; empty where none was."""
+    present = revision_of(now)
+    others = [own for result in results if (own := revision_of(result.get("environment") or {})) != present]
+    if not others and not (results and DIRTY in present):
+        return ""
+    said = f"by paftbench {others[0]}, this is {present}" if others else f"by a tree{DIRTY}, as this is"
+    count = len(others) if others else len(results)
+    return f"{count} of {len(results)} results kept from before were made {said}; {command} --force runs them again"
+
+
+def environment_of(sweep: Sweep) -> dict[str, Any]:
+    """Where the trials ran, in a few words, for reports."""
+    found: Mapping[str, Any] = next((run.get("environment") for run in sweep.selected if run.get("environment")), {})
+    return {
+        "paftbench": revision_of(found) if found else None,
+        "torch": (found.get("versions") or {}).get("torch"),
+        "Python": found.get("python"),
+        "machine": f"{str(found.get('platform') or '').split()[-1]} {found.get('cpu_capability')}" if found else None,
+    }

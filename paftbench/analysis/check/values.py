@@ -1,0 +1,156 @@
+"""The values that `check` reads from one run, by name; `paftbench.expectation.MEASURES` says what each means."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, Literal
+
+from paftbench.analysis.cells import NO_GAP, gap_closed, overhead
+from paftbench.analysis.check.rule import Sample
+from paftbench.analysis.cost import extra_share
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.expectation import MEASURES
+from paftbench.outcome import BROKE_DOWN, BROKEN
+
+LEARNT: Final = ("masked", "degraded")  # outcomes of a run by which others can be judged
+HARMLESS: Final = "the fault does no harm beyond the tolerance, so there is nothing to close"
+NO_STRIKE: Final = "drew no strike: more steps or a higher degree would"
+UNTIMED: Final = "is timed only under torchrun, a process per rank, and not with exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absent:
+    """Why a run has no number: it `broke`, it is not to blame (`unknown`), or the value does `not apply`."""
+
+    why: Literal["broke", "unknown", "not apply"]
+    reason: str
+
+
+Reading = float | Absent
+
+
+def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
+    """The numbers of a value over runs."""
+    readings = [(run, reading_of(name, sweep, run)) for run in runs]
+    numbers = [(run.seed, value) for run, value in readings if not isinstance(value, Absent)]
+
+    def reasons(why: str) -> tuple[str, ...]:
+        return tuple(
+            f"s{run.seed} {value.reason}" for run, value in readings if isinstance(value, Absent) and value.why == why
+        )
+
+    return Sample(
+        seeds=tuple(seed for seed, _ in numbers),
+        values=tuple(value for _, value in numbers),
+        broken=reasons("broke"),
+        unknown=reasons("unknown"),
+        left_out=_joined(reasons("not apply"), len(runs)),
+    )
+
+
+def reading_of(name: str, sweep: Sweep, run: Run) -> Reading:
+    """One run's number, or why it has none."""
+    measure = MEASURES[name]
+    if (why := unusable(run)) is not None:
+        return why
+    if run.unstruck and name != "strikes":
+        return Absent(why="unknown", reason=NO_STRIKE)
+    if measure.quality and run.outcome in BROKE_DOWN:
+        return Absent(why="broke", reason=broke(run))
+    if measure.golden and (missing := _without_golden(sweep, run)) is not None:
+        return missing
+    value = READERS[name](sweep, run)
+    if isinstance(value, float) and not isfinite(value):
+        return Absent(why="broke", reason=f"has {name} {value}")
+    return value
+
+
+def unusable(run: Run) -> Absent | None:
+    """Why nothing at all can be read from a run; None where it can."""
+    if run.result is None:
+        return Absent(why="unknown", reason="has not run")
+    if run.outcome == "error":
+        return Absent(why="unknown", reason="ended in error")
+    if run.outcome in ("crashed", "hung"):
+        return Absent(why="broke", reason=broke(run))
+    return None
+
+
+def broke(run: Run) -> str:
+    """How a run broke down, with the last line of its reason."""
+    lines = str(run.get("reason") or "").strip().splitlines()
+    return f"{'was ' if run.outcome == 'nonfinite' else ''}{run.outcome}{': ' + lines[-1] if lines else ''}"
+
+
+def quality_lost(run: Run, golden: Run) -> float | None:
+    """How much worse a run is than another by its judge, in the metric's unit; None where one has no number."""
+    own, best = run.metric(run.judge), golden.metric(run.judge)
+    if own is None or best is None:
+        return None
+    return (best - own if run.get("metric", "direction") == "max" else own - best) + 0.0  # -0 is 0
+
+
+def _without_golden(sweep: Sweep, run: Run) -> Absent | None:
+    golden = sweep.golden(run)
+    if golden is None or golden.result is None:
+        return Absent(why="unknown", reason="has no golden run")
+    if golden.outcome not in LEARNT:
+        return Absent(why="unknown", reason=f"has a golden run that ended in {golden.outcome}")
+    return None
+
+
+def _lost(sweep: Sweep, run: Run) -> Reading:
+    golden = sweep.golden(run)
+    lost = None if golden is None else quality_lost(run, golden)
+    return _or_unknown(lost, "has no quality")
+
+
+def _gap(sweep: Sweep, run: Run) -> Reading:
+    ddp = sweep.ddp(run)
+    if ddp is None or ddp.result is None or ddp.outcome in BROKEN:
+        how = "was not run" if ddp is None or ddp.result is None else f"ended in {ddp.outcome}"
+        return Absent(why="unknown", reason=f"has no gap to close: plain DDP {how}; hold quality_lost instead")
+    closed = gap_closed(sweep, run, run.judge)
+    if closed == NO_GAP:
+        return Absent(why="not apply", reason="no gap")
+    return _or_unknown(closed if isinstance(closed, float) else None, "has no gap")
+
+
+def _overhead(sweep: Sweep, run: Run) -> Reading:
+    return _or_unknown(overhead(sweep, run), f"has no overhead: a step {UNTIMED}")
+
+
+def _identical(_: Sweep, run: Run) -> Reading:
+    same = run.get("bitwise_identical")
+    return _or_unknown(None if same is None else float(same), "was not compared with golden")
+
+
+def _recorded(*keys: str) -> Callable[[Sweep, Run], Reading]:
+    return lambda _, run: _or_unknown(run.get(*keys), f"has no {' '.join(keys)}")
+
+
+def _or_unknown(value: float | None, otherwise: str) -> Reading:
+    return Absent(why="unknown", reason=otherwise) if value is None else float(value)
+
+
+def _joined(reasons: tuple[str, ...], runs: int) -> tuple[str, ...]:
+    """Runs without a gap in one sentence: it is the fault's doing, not that of a single run."""
+    if not reasons:
+        return ()
+    return (f"no gap in {len(reasons)} of {runs} runs: {HARMLESS}",)
+
+
+READERS: Final[Mapping[str, Callable[[Sweep, Run], Reading]]] = {
+    "quality_lost": _lost,
+    "gap_closed": _gap,
+    "bitwise_identical": _identical,
+    "overhead": _overhead,
+    "extra_bytes": lambda _, run: _or_unknown(extra_share(run), "has no count of bytes"),
+    **{view: _recorded("metric", view) for view in ("mean_model", "worst_rank", "rank0")},
+    "divergence": _recorded("divergence", "final"),
+    "divergence_max": _recorded("divergence", "max"),
+    "strikes": _recorded("strikes", "drawn"),
+    "nsr": _recorded("nsr", "median"),
+    "nsr_max": _recorded("nsr", "max"),
+    "syncs": _recorded("mitigation", "syncs"),
+}

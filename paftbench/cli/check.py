@@ -1,0 +1,219 @@
+"""`paftbench check`: the convergence gate. It runs what is missing, then judges."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paftbench.cli import sweeping
+from paftbench.cli.options import PluginFiles, check_target, load_plugins, message
+
+if TYPE_CHECKING:
+    from paftbench.analysis.check.baseline import Baseline
+    from paftbench.analysis.check.finding import Finding, Gate
+    from paftbench.analysis.runs import Sweep
+    from paftbench.store import Planned
+
+FEWEST = 3  # seeds below which nothing is claimed
+
+
+class Mode(StrEnum):
+    """How a baseline is compared: within bounds over seeds, or bit by bit."""
+
+    BOUND = "bound"
+    EXACT = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What `check` reads and writes."""
+
+    baseline: Path | None
+    update: bool
+    junit: Path | None
+    json: Path | None
+    markdown: Path | None
+
+    def check(self) -> None:
+        """One line where something cannot be written, before anything runs."""
+        written = {"--junit": self.junit, "--json": self.json, "--markdown": self.markdown}
+        for flag, path in {**written, **({"--baseline": self.baseline} if self.update else {})}.items():
+            if path is not None:
+                check_target(path, flag)
+
+
+def check(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file or a shipped name.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of a trial; commas sweep.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with this file, too.")
+    ] = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the baseline is compared.")] = Mode.BOUND,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline from this run instead.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Findings as JUnit XML.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Findings as JSON.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Findings for a pull request.")
+    ] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Judge what is there, run nothing.")] = False,
+    jobs: sweeping.Jobs = None,
+    out: sweeping.Out = sweeping.OUT,
+    placement: sweeping.PlacementField = None,
+    procs: sweeping.ProcsField = None,
+    device: sweeping.DeviceField = None,
+    retry_errors: sweeping.RetryErrors = False,
+    force: sweeping.Force = False,
+    plugin: PluginFiles = None,
+) -> int:
+    """Hold an experiment to what it expects, and to a baseline: 0 pass, 1 fail or error, 3 inconclusive."""
+    from paftbench.analysis.check.judging import sweep_of
+    from paftbench.analysis.check.selecting import select
+    from paftbench.experiment import load, plan
+    from paftbench.sweep import Policy
+
+    files = Files(baseline=baseline, update=update, junit=junit, json=json, markdown=markdown)
+    files.check()
+    asked = load(experiment)
+    _check_asked(files, mode, experiment, bool(asked.expect))
+    given = [*(overrides or []), *sweeping.fields(placement, procs, device)]
+    command = shlex.join(["paftbench", "check", experiment, *given, *_with_plugins(plugin)])
+    planned = plan(asked, given, plugins=load_plugins(plugin))
+    root, specs = out / planned[0].experiment, [item.spec() for item in planned]
+    nothing = sweep_of(root, specs, {})
+    selected = select(asked.expect, nothing, asked.source)
+    known = _baseline(files, mode, nothing, command)
+    policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=True)
+    # Made before anything runs: a count of processes that cannot be is refused first.
+    local = sweeping.local_engine(jobs)
+    kept = planned
+    if not no_run:
+        sweep = sweeping.ran(root, planned, policy, local)
+        kept = [item for item in planned if not policy.runs(sweep.states[item.id])]
+    results = _results(root, planned)
+    _warn_of_older(kept, results, command)
+    done = sweep_of(root, specs, results)
+    gate = _judged(done, selected, known, files, mode, command)
+    return _told(gate, files)
+
+
+def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> None:
+    """`ValueError` for flags that say nothing together."""
+    if files.baseline is None and (files.update or mode is Mode.EXACT):
+        flag = "--update" if files.update else "--mode exact"
+        raise ValueError(f"{flag} is about a baseline: say which file with --baseline FILE")
+    if files.baseline is None and not expects:
+        raise ValueError(f"{experiment} has no `expect`, and no --baseline FILE is given: there is nothing to check")
+
+
+def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseline | None":
+    """The baseline to compare with, checked to be one of this sweep; None without one, and where it is written."""
+    from paftbench.analysis.check.baseline import check_fits, read
+    from paftbench.analysis.check.bound import check_margin
+
+    if files.baseline is None:
+        return None
+    if mode is Mode.BOUND:
+        check_margin(float(sweep.selected[0].planned["tolerance"]), str(sweep.selected[0].planned["experiment"]))
+    again = f"{command} --baseline {shlex.quote(str(files.baseline))} --update"
+    if files.update:
+        seeds = min(len({run.seed for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
+        if seeds < FEWEST and mode is Mode.BOUND:
+            raise ValueError(
+                f"a baseline of {seeds} seeds could never pass: bounds are claims, which need {FEWEST}; "
+                f"add seeds={FEWEST} or more, or say --mode exact"
+            )
+        return None
+    if not files.baseline.is_file():
+        raise LookupError(f"there is no baseline {files.baseline}; make it with: {again}")
+    baseline = read(files.baseline)
+    check_fits(baseline, sweep, again)
+    return baseline
+
+
+def _judged(
+    sweep: "Sweep", selected: Sequence[Any], baseline: "Baseline | None", files: Files, mode: Mode, command: str
+) -> "Gate":
+    from paftbench.analysis.check.finding import Gate
+    from paftbench.analysis.check.judging import judged
+    from paftbench.analysis.check.origin import environment_of
+
+    margin = float(sweep.selected[0].planned["tolerance"])
+    findings = judged(sweep, selected, baseline, mode.value, margin)
+    path = files.baseline
+    if files.update and path is not None:
+        findings.append(_updated(sweep, path, findings, mode))
+    flags = f" --baseline {shlex.quote(str(path))}{f' --mode {mode}' if mode is Mode.EXACT else ''}" if path else ""
+    return Gate(
+        experiment=str(sweep.selected[0].planned["experiment"]),
+        command=f"{command}{flags}{' --update' if files.update else ''}",
+        findings=tuple(findings),
+        trials=len(sweep.selected),
+        mode=mode.value if path else "expect",
+        baseline=str(path) if path else None,
+        environment=environment_of(sweep),
+    )
+
+
+def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mode) -> "Finding":
+    """Write the baseline, unless a trial is missing or has failed to train."""
+    from paftbench.analysis.check.baseline import make, write
+    from paftbench.analysis.check.bound import too_fine
+    from paftbench.analysis.check.finding import Finding
+
+    failed = any(finding.source == "trial" for finding in findings)
+    if not failed:
+        write(path, make(sweep))
+        if mode is Mode.BOUND:
+            for line in too_fine(sweep, float(sweep.selected[0].planned["tolerance"])):
+                message(f"paftbench: warning: {line}")
+    return Finding(
+        subject="all trials",
+        value="baseline",
+        source="baseline",
+        verdict="fail" if failed else "pass",
+        seeds=len({run.seed for run in sweep.selected}),
+        reason=f"{path} is not written: a trial failed" if failed else f"written to {path}; review its diff",
+    )
+
+
+def _told(gate: "Gate", files: Files) -> int:
+    """The table on stdout, the other forms in their files; the exit code."""
+    from paftbench.analysis.check import as_json, junit, markdown, table
+    from paftbench.files import write_json, write_text
+
+    if files.json is not None:
+        write_json(files.json, as_json.content(gate))
+    if files.junit is not None:
+        write_text(files.junit, junit.render(gate))
+    if files.markdown is not None:
+        write_text(files.markdown, markdown.render(gate))
+    typer.echo(table.render(gate))
+    return gate.exit_code
+
+
+def _results(root: Path, planned: Sequence["Planned"]) -> dict[str, dict[str, Any]]:
+    records = sweeping.records_of(root, planned)
+    return {id: record.result for id, record in records.items() if record is not None and record.result is not None}
+
+
+def _warn_of_older(kept: Sequence["Planned"], results: dict[str, dict[str, Any]], command: str) -> None:
+    from paftbench.analysis.check.origin import older
+    from paftbench.environment import environment
+
+    old = [results[item.id] for item in kept if item.id in results]
+    if old and (line := older(old, environment(), command)):
+        message(f"paftbench: warning: {line}")
+
+
+def _with_plugins(plugins: Sequence[Path] | None) -> list[str]:
+    return [part for path in plugins or () for part in ("--plugin", str(path))]
+
+
+def _grids(sweep: "Sweep") -> set[str]:
+    return {run.grid for run in sweep.selected}
