@@ -35,9 +35,13 @@ class Cover:
 
     @classmethod
     def of(cls, fault: Fault, layout: Layout, seed: int, kind: str | None = None) -> "Cover":
-        """`ValueError` for a pattern that matches no parameter or a dtype that the fault model refuses."""
+        """`ValueError` for a pattern that matches no parameter or a dtype that the fault model refuses.
+
+        The dtypes of optimizer state are known once it exists, for each kind.
+        """
         slots = layout.select(fault.parameters)
-        _check_dtypes(fault, {slot.dtype for slot in slots}, _STRUCK.get(fault.site, "gradients"))
+        if fault.site is not Site.OPTIMIZER_STATE or kind is not None:
+            _check_dtypes(fault, {slot.dtype for slot in slots}, _STRUCK.get(fault.site, "gradients"))
         sizes = np.array([slot.stop - slot.start for slot in slots], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         by_name = {slot.name: int(offset) for slot, offset in zip(slots, offsets, strict=True)}

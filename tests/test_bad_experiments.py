@@ -140,6 +140,14 @@ def test_a_file_that_is_no_experiment_is_one_line(
         (["golden=maybe"], "golden must be true or false, got 'maybe'"),
         (["seed=-1"], "seeds must be a number >= 1 or a list of numbers >= 0, got [-1]"),
         (["fault_seed=-1"], "seed and fault_seed must be within [0, 2**63)"),
+        (
+            ["faults.noise.site=optimizer_state", "optimizer.momentum=0"],
+            "fault 'noise': site 'optimizer_state' needs an optimizer that keeps state, got sgd with optimizer.mom",
+        ),
+        (
+            ["faults.noise.site=sync"],
+            "faults[0].site: 'sync' cannot be struck yet; this version strikes contribution, ",
+        ),
         (["grid=nose"], "no grid 'nose'; did you mean 'noise'?"),
         (["grid=gpt2", "mitigation=clip_paft_sync"], "axis mitigation has no label 'clip_paft_sync'"),
         (["-k", "nothing"], "-k 'nothing' matches none of"),

@@ -14,7 +14,7 @@ from user_loop import bits, build, loss_of, sgd, train
 import paftbench
 from paftbench import ddp as ddp_module
 from paftbench.aggregation import aggregate
-from paftbench.faults import DenseFault, Fault, Site
+from paftbench.faults import BUILT_SITES, DenseFault, Fault, Site
 from paftbench.mitigations import Mitigation
 from paftbench.ranks import Ranks
 
@@ -55,7 +55,7 @@ def zero_faults() -> list[Any]:
     return [
         paftbench.Fault(model, name=f"{model} {site}", degree=0, site=site)
         for model in ("bit_flip", "gaussian_noise", "stale_shard")
-        for site in ("contribution", "result")
+        for site in BUILT_SITES
     ]
 
 
@@ -64,6 +64,8 @@ def real_faults() -> list[Any]:
         paftbench.Fault("bit_flip", name="sent", degree=0.01, bits="mantissa", site="contribution"),
         paftbench.Fault("gaussian_noise", name="noise", degree=1e-2),
         paftbench.Fault("stale_shard", name="stale", degree=0.5),
+        paftbench.Fault("bit_flip", name="weight", degree=0.01, bits="mantissa", site="parameter"),
+        paftbench.Fault("gaussian_noise", name="moment", degree=1e-3, site="optimizer_state"),
     ]
 
 
@@ -177,7 +179,7 @@ class Slope(torch.nn.Module):
 
 def signs_of_zero(exact: bool) -> list[bool]:
     ddp = torch.nn.parallel.DistributedDataParallel(Slope())
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0, momentum=0.9)
     with paftbench.attach(ddp, optimizer, faults=zero_faults(), exact=exact):
         with ddp.no_sync():
             ddp(-0.0).backward()

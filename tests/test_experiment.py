@@ -283,6 +283,22 @@ def test_expected_strikes_count_steps_ranks_and_elements() -> None:
     assert expected_strikes(item.trial) == pytest.approx(4 * 2 * 10 * 0.5)
 
 
+@pytest.mark.parametrize(("site", "optimizer", "spaces"), [
+    ("parameter", "adam", 1), ("optimizer_state", "sgd", 1), ("optimizer_state", "adam", 2),
+    ("optimizer_state", "adamw", 2),
+])  # fmt: skip
+def test_expected_strikes_count_every_kind_of_optimizer_state(site: str, optimizer: str, spaces: int) -> None:
+    flips = {"name": "f", "model": "bit_flip", "degree": 0.5, "ranks": [1, 2], "site": site}
+    base = {
+        "workload": {"name": "quadratic", "dim": 10},
+        "steps": 20,
+        "faults": [flips],
+        "optimizer": {"name": optimizer},
+    }
+    (item,) = planned(base=base, axes={}, grids=[{"name": "all"}], seeds=1, golden=False)
+    assert expected_strikes(item.trial) == pytest.approx(20 * 2 * 10 * 0.5 * spaces)
+
+
 def test_what_is_probably_not_meant_is_warned_about_once_per_cell() -> None:
     flips = {"name": "f", "model": "bit_flip", "degree": 1e-9}
     found = planned(base={"workload": {"name": "quadratic"}, "steps": 5, "world_size": 512, "placement": "torchrun",

@@ -113,6 +113,23 @@ def test_injections_are_counted_by_site_bit_class_parameter_and_magnitude(tmp_pa
     assert injections_rows(tmp_path, by="mitigation")[0]["mitigation"] == "ddp"
 
 
+def test_injections_into_memory_are_counted_under_what_they_struck(tmp_path: Path) -> None:
+    common = {"step": 1, "attempt": 0, "fault": "f", "rank": 0, "landed": True, "norm": 3.0, "elements": 900}
+    rows = [
+        {**common, "site": "parameter", "parameter": None},
+        {**common, "site": "optimizer_state", "parameter": "*:exp_avg"},
+        {**common, "site": "optimizer_state", "parameter": "a:exp_avg", "bit": 3, "bits_before": "0x3f80",
+         "value_before": 1.0, "value_after": 1.5, "norm": None, "elements": None},
+    ]  # fmt: skip
+    trial = spec(RESNET, steps=10, seed=0, faults=[FAULT], mitigations=[])
+    write_trial(tmp_path, trial, grid="g", labels={"mitigation": "ddp"}, drawn=2000, injections=rows)
+    found = {(row["by"], row["value"]): row["strikes"] for row in injections_rows(tmp_path)}
+    assert (
+        found["site", "parameter"] == found["parameter", "(all parameters)"] == found["parameter", "*:exp_avg"] == 900
+    )
+    assert found["site", "optimizer_state"] == 901 and found["parameter", "a:exp_avg"] == 1
+
+
 def test_no_logged_strikes_is_said(tmp_path: Path) -> None:
     golden(tmp_path, [0.9])
     with pytest.raises(ValueError, match="no strikes are logged"):

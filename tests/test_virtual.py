@@ -117,6 +117,8 @@ def test_a_parameter_without_elements_is_trained_and_struck_as_if_it_were_not_th
         paftbench.Fault("gaussian_noise", name="rms", unit="rms", degree=0.1, site="contribution"),
         paftbench.Fault("bit_flip", degree=0.5, bits="mantissa"),
         paftbench.Fault("stale_shard", degree=0.5),
+        paftbench.Fault("gaussian_noise", name="weight", unit="rms", degree=0.1, site="parameter"),
+        paftbench.Fault("bit_flip", name="moment", degree=0.5, bits="mantissa", site="optimizer_state"),
     ]
     sync = paftbench.Mitigation("paft_sync", period=2, state="all")
     placement = virtual(3, model=Hollow(), split=split, faults=faults, mitigations=[sync])

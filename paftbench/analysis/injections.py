@@ -19,8 +19,9 @@ _WIDTH = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16}
 def injections_rows(directory: Path, by: str | None = None) -> list[dict[str, Any]]:
     """One mapping per kind (site, bit class, parameter, magnitude) and value, `events` being log rows.
 
-    A dense event counts the elements that it changed as strikes; where it covers a whole gradient, that is its
-    parameter. Magnitude is the decade of |after - before|, for a dense event of its RMS per element.
+    A dense event counts the elements that it changed as strikes; its parameter is the whole gradient, or all
+    parameters or a whole kind of optimizer state where it struck memory. Magnitude is the decade of |after - before|,
+    for a dense event of its RMS per element.
     `by` splits by an axis.
     """
     sweep = load(Path(directory))
@@ -60,7 +61,8 @@ def _elements(row: Mapping[str, Any]) -> int:
 
 
 def _parameter(row: Mapping[str, Any]) -> str:
-    return str(row.get("parameter") or "(whole gradient)")
+    whole = "(all parameters)" if row["site"] == "parameter" else "(whole gradient)"
+    return str(row.get("parameter") or whole)
 
 
 def _bit_class(row: Mapping[str, Any], precision: str) -> str:

@@ -35,13 +35,14 @@ def quadratic(
     optimizer: str = "sgd",
     lr: float = LR,
     momentum: float = 0.0,
+    weight_decay: float = 0.0,
     faults: Sequence[Fault] = (),
     mitigations: Sequence[Mitigation] = (),
     exact: bool = False,
 ) -> Virtual:
     """W replicas of a bowl without data noise: the shared gradient is curvature (theta - 1)."""
     torch.manual_seed(0)
-    config = OptimizerConfig(name=optimizer, lr=lr, momentum=momentum, weight_decay=0.0)
+    config = OptimizerConfig(name=optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay)
     virtual = Virtual(
         Quadratic(dim=dim).model().to(dtype), optimizer_of(config), Ranks.virtual(world_size, exact=exact),
         rank_seeds=range(world_size), faults=faults, mitigations=mitigations,

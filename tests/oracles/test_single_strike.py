@@ -1,40 +1,13 @@
 """One wrong element on one rank: what becomes of it, exactly."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 import torch
+from nudge import DELTA, nudge
 from quadratic_runs import LR, quadratic, step, weights
-from torch import Tensor
 
 from paftbench import specs, theory
-from paftbench.draws import Draws
-from paftbench.faults import Fault, Site, SparseFault
+from paftbench.faults import Site
 from paftbench.injector import Row
-from paftbench.schedules import Steps
-
-DELTA = 0.375
-
-
-@dataclass(frozen=True, kw_only=True)
-class Nudge(SparseFault):
-    """Add `degree` to one element: a fault model as an outsider writes it."""
-
-    name = "nudge"
-    units: ClassVar[Mapping[str, tuple[float, float]]] = {"size": (0.0, 1e38)}
-    unit: str = "size"
-
-    def count(self, n: int, draws: Draws) -> int:
-        return 1
-
-    def change(self, value_K: Tensor, draws: Draws) -> Tensor:
-        return value_K + self.degree
-
-
-def nudge(size: float = DELTA, site: Site = Site.RESULT, rank: int = 1, at: int = 2) -> Fault:
-    return Fault(name="nudge", model=Nudge(degree=size), site=site, ranks=(rank,), schedule=Steps(steps=(at,)))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -152,7 +125,7 @@ def test_syncing_everything_at_every_step_equals_regather_for_sgd() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("site", ["contribution", "result"])
+@pytest.mark.parametrize("site", ["contribution", "result", "parameter", "optimizer_state"])
 @pytest.mark.parametrize("model", ["bit_flip", "gaussian_noise", "stale_shard"])
 def test_degree_zero_trains_the_same_bits_as_no_fault(model: str, site: str, dtype: torch.dtype) -> None:
     fields = {"schedule": "every_step", "site": site, "degree": 0.0}
