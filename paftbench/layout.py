@@ -76,7 +76,7 @@ class Layout:
         return [slot for slot in self.slots if slot.start not in covered and slot.start < slot.stop]
 
     def retyped(self, blocks: Sequence[tuple[int, Tensor]]) -> "Layout":
-        """The same space in the dtypes of (flat start, [L, n]) blocks; slots outside them get theirs where it is one."""
+        """The same space in the dtypes of (flat start, [L, n]) blocks; slots outside get theirs where it is one."""
         held = {slot: block.dtype for start, block in blocks for slot in self.within(start, start + block.shape[1])}
         dtypes = set(held.values())
         common = dtypes.pop() if len(dtypes) == 1 else None
