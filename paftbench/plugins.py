@@ -35,10 +35,14 @@ def find(kind: str, name: str) -> Any:
     """The plugin class called `name`, no other imported; `LookupError` with the nearest name where there is none."""
     if isinstance(name, str) and name in _from_files[kind]:
         return _from_files[kind][name]
-    names = {*installed.registered(kind), *_from_files[kind]}
-    if not isinstance(name, str) or name not in names:
-        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), names)}")
+    if not isinstance(name, str) or name not in names(kind):
+        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), names(kind))}")
     return installed.load(kind, name)
+
+
+def names(kind: str) -> set[str]:
+    """The names of every plugin of a kind, usable or not; nothing is imported."""
+    return {*installed.registered(kind), *_from_files[kind]}
 
 
 def origin_of(kind: str, name: str) -> str:
@@ -130,6 +134,19 @@ def spec_of(plugin: Any) -> dict[str, Any]:
 
 def field_values(instance: Any) -> dict[str, Any]:
     return {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
+
+
+def meaning_of(cls: Any, name: str) -> str:
+    """The sentence of the class's docstring, or a base's, that speaks of the field."""
+    if name in ("degree", "unit") and hasattr(cls, "units"):
+        ranges = ", ".join(f"{unit} in [{low:g}, {high:g}]" for unit, (low, high) in cls.units.items())
+        return f"strength of the fault: {ranges}" if name == "degree" else f"what degree counts: {', '.join(cls.units)}"
+    for base in cls.__mro__:
+        text = " ".join((base.__dict__.get("__doc__") or "").split())
+        for sentence in text.split(". "):
+            if f"`{name}`" in sentence or f"`{name}=" in sentence:
+                return sentence.rstrip(".")
+    return ""
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

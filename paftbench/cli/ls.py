@@ -80,23 +80,12 @@ def _plugin(kind: str, name: str, cls: Any) -> dict[str, Any]:
 
 
 def _field(cls: Any, item: Any) -> dict[str, Any]:
+    from paftbench.plugins import meaning_of
+
     default = item.default if item.default is not MISSING else None
     if item.default_factory is not MISSING:
         default = item.default_factory()
     return {"name": item.name, "default": default, "meaning": meaning_of(cls, item.name)}
-
-
-def meaning_of(cls: Any, name: str) -> str:
-    """The sentence of the class's docstring, or a base's, that speaks of the field."""
-    if name in ("degree", "unit") and hasattr(cls, "units"):
-        ranges = ", ".join(f"{unit} in [{low:g}, {high:g}]" for unit, (low, high) in cls.units.items())
-        return f"strength of the fault: {ranges}" if name == "degree" else f"what degree counts: {', '.join(cls.units)}"
-    for base in cls.__mro__:
-        text = " ".join((base.__dict__.get("__doc__") or "").split())
-        for sentence in text.split(". "):
-            if f"`{name}`" in sentence or f"`{name}=" in sentence:
-                return sentence.rstrip(".")
-    return ""
 
 
 def _data() -> dict[str, dict[str, Any]]:

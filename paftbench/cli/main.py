@@ -18,6 +18,7 @@ from paftbench.cli.report import report
 from paftbench.cli.run import run
 from paftbench.cli.status import status
 from paftbench.cli.table import table
+from paftbench.cli.verify import verify
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
@@ -34,6 +35,7 @@ app.command()(run)
 app.command()(paper)
 app.command()(check)
 app.command()(ls)
+app.command()(verify)
 for _looking in (status, table, plot, report, export, data, doctor):
     app.command()(taking_plugins(_looking))
 

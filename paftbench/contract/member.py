@@ -1,0 +1,61 @@
+"""One of the processes in which a mitigation is tried: `python -m paftbench.contract.member TASK.json`.
+
+A process hosts W / P ranks and trains once for every setting of the mitigation, in the same order as the others.
+"""
+
+import importlib
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paftbench.contract.planted_fault import planted
+from paftbench.contract.small_training import SmallTraining
+from paftbench.plugins import build, load_file
+from paftbench.process import die_with_parent
+from paftbench.ranks import Ranks
+
+
+def train(cls: Any, fields: dict[str, Any], steps: int, ranks: Ranks) -> dict[str, Any]:
+    """What a training decided at each step, and the hosted ranks' parameters at its end."""
+    training = SmallTraining([build(cls, fields, cls.name)], [planted()], ranks=ranks)
+    pipeline = training.virtual.pipeline
+    decisions: list[Any] = []
+
+    def note() -> None:
+        measured = pipeline.measured
+        decisions.append([measured.synced, measured.period, json.dumps(measured.decision)])
+
+    training.run(steps, after=note)
+    pipeline.flush()
+    return {"decisions": decisions, "rows": torch.cat(training.parameters(), dim=1)}
+
+
+def main() -> None:
+    """The command line: one argument, the task's file; the results go where it says."""
+    die_with_parent()
+    task = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    if task["file"] is not None:
+        load_file(Path(task["file"]))
+    cls = getattr(importlib.import_module(task["module"]), task["class"])
+    store = dist.FileStore(task["store"], task["processes"])
+    limit = timedelta(seconds=task["limit_s"])
+    dist.init_process_group("gloo", store=store, rank=task["process"], world_size=task["processes"], timeout=limit)
+    group = dist.group.WORLD
+    assert group is not None
+    found = [
+        train(cls, fields, task["steps"], Ranks.of_group(task["world_size"], group, exact=True))
+        for fields in task["settings"]
+    ]
+    torch.save(found, task["out"])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Whether a mitigation does the same in several processes as in one."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paftbench.contract.member import train
+from paftbench.contract.mitigation_case import STEPS, MitigationCase
+from paftbench.contract.promise import Broken, NotTried, expect, promise
+from paftbench.contract.small_training import same_numbers
+from paftbench.contract.variants import label_of, variants
+from paftbench.ranks import Ranks
+
+PROCESSES, SHARE = 2, 2  # so that sums cross processes and rows
+LIMIT_S = 60.0
+
+
+@promise(slow=True)
+def processes_decide_alike_and_give_the_bits_of_one(case: MitigationCase) -> None:
+    if case.fields:
+        raise NotTried("all settings are tried at once")
+    world_size = PROCESSES * SHARE
+    if world_size not in case.worlds:
+        raise NotTried(f"it does not start on {world_size} ranks")
+    settings = list(variants(case.cls))
+    first, *others = _in_processes(case, world_size, settings)
+    for number, fields in enumerate(settings):
+        where = f" with {', '.join(label_of(fields))}" if fields else ""
+        for other in others:
+            alike = first[number]["decisions"] == other[number]["decisions"]
+            got = "processes of which one synchronises or decides otherwise"
+            expect(alike, f"all processes to decide alike{where}", got)
+        alone = train(case.cls, fields, STEPS, Ranks.virtual(world_size, exact=True))
+        rows = torch.cat([process[number]["rows"] for process in (first, *others)])
+        same = same_numbers([rows], [alone["rows"]])
+        expect(same, f"the bits of one process in {PROCESSES}{where}", "others")
+
+
+def _in_processes(case: MitigationCase, world_size: int, settings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Every process's results; `Broken` where one fails, or waits for a collective that another does not reach."""
+    file = inspect.getfile(case.cls) if case.cls.__module__.startswith("paftbench_plugin_") else None
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="paftbench-") as scratch:
+        folder = Path(scratch)
+        started = []
+        for process in range(PROCESSES):
+            task = {
+                "file": file, "module": case.cls.__module__, "class": case.cls.__qualname__, "settings": settings,
+                "steps": STEPS, "world_size": world_size, "processes": PROCESSES, "process": process,
+                "store": str(folder / "store"), "out": str(folder / f"{process}.pt"), "limit_s": LIMIT_S / 2,
+            }  # fmt: skip
+            (folder / f"{process}.json").write_text(json.dumps(task))
+            command = [sys.executable, "-m", "paftbench.contract.member", str(folder / f"{process}.json")]
+            with (folder / f"{process}.txt").open("w") as log:
+                started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        try:
+            codes = [member.wait(LIMIT_S) for member in started]
+        except subprocess.TimeoutExpired:
+            raise Broken(f"expected {PROCESSES} processes to finish, got one that waits for another") from None
+        finally:
+            for member in started:
+                member.kill()
+                member.wait()
+        for number, code in enumerate(codes):
+            if code != 0:
+                last = ((folder / f"{number}.txt").read_text().strip().splitlines() or [f"exit code {code}"])[-1]
+                raise Broken(f"expected {PROCESSES} processes to train together, got {last}")
+        return [torch.load(folder / f"{number}.pt", weights_only=True) for number in range(PROCESSES)]
