@@ -18,9 +18,9 @@ CHUNK = 1 << 16  # elements that stay in the cache; a multiple of 16, so that ch
 class GaussianNoise(DenseFault):
     """Add independent N(0, std^2) to every element.
 
-    `std` is absolute; `rms` is times the root mean square of the struck parameter's gradient. Source: Definition 2.1 of
-    the PAFT paper (ICLR 2025 submission 10612); what it prints as sigma^2 is used as the standard deviation by its
-    research code, and so it is here.
+    `std` is absolute; `rms` is times the root mean square of what is struck, parameter by parameter. Source: Definition
+    2.1 of the PAFT paper (ICLR 2025 submission 10612); what it prints as sigma^2 is used as the standard deviation by
+    its research code, and so it is here.
     """
 
     name = "gaussian_noise"
@@ -54,7 +54,7 @@ class GaussianNoise(DenseFault):
         return changed + self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
 
     def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
-        """Standard deviation of the noise on one parameter's gradient."""
+        """Standard deviation of the noise on one parameter's part."""
         if self.unit == "std":
             return self.degree
         part = grad_N[first : first + elements]

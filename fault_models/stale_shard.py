@@ -1,4 +1,4 @@
-"""A stale shard: a range of the gradient is that of some steps ago."""
+"""A stale shard: a range of the gradient, or of memory, is that of some steps ago."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ from paftbench.ranks import Ranks
 class StaleShard(DenseFault):
     """A contiguous `fraction` of the flat index space keeps the value it had `delay` steps earlier.
 
-    What is kept is what the aggregation gave (at site `result`) or what this rank contributed (`contribution`), before
-    this fault struck it. One strike is one such event on one rank; the first `delay` steps have no past and no strike.
+    What is kept is what the aggregation gave (at site `result`), what this rank contributed (`contribution`) or what
+    the optimizer left in its memory (`parameter`, `optimizer_state`; zeros while there was no state), before this
+    fault struck it. One strike is one such event on one rank; the first `delay` steps have no past and no strike.
     """
 
     name = "stale_shard"

@@ -37,7 +37,11 @@ BUILT_SITES = GRADIENT_SITES | MEMORY_SITES
 
 @dataclass(frozen=True, kw_only=True)
 class FaultModel:
-    """What changes: subclass `SparseFault` or `DenseFault`; fields are the swept parameters."""
+    """What changes: subclass `SparseFault` or `DenseFault`; fields are the swept parameters.
+
+    A model that makes sense on gradients only, or on memory only, says so in `sites`. At `optimizer_state` each kind of
+    state is struck, and has a state of the model, of its own.
+    """
 
     plugin_kind: ClassVar[str] = "fault_models"
     name: ClassVar[str]

@@ -260,6 +260,18 @@ def test_memory_of_another_cut_is_struck_the_same() -> None:
     assert not same_bits(values_LN, whole.after_TWN[0])
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("site", ["parameter", "optimizer_state"])
+def test_memory_on_an_accelerator_is_struck_at_the_same_places(site: str) -> None:
+    layout = layout_of()
+    grads = gradients(layout, steps=3)
+    faults = [flips(site), specs.fault("stale_shard", degree=0.5, site=site)]
+    there, here = strike(faults, layout, grads.cuda()), strike(faults, layout, grads)
+    assert same_bits(there.after_TWN.cpu(), here.after_TWN) and there.injector.counts == here.injector.counts
+    sparse = [[row for row in struck.rows if row["index"] is not None] for struck in (there, here)]
+    assert sparse[0] == sparse[1] != []
+
+
 # --- attached ----------------------------------------------------------------------------------------------------
 
 
