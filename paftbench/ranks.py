@@ -7,6 +7,7 @@ group the W ranks live in several processes, without one they all live here.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,7 +178,8 @@ class Ranks:
             except BaseException as error:
                 failure.append(error)
 
-        thread = threading.Thread(target=work, name="consensus", daemon=True)
+        # With this thread's context: where ranks are threads, it says which rank's groups to use.
+        thread = threading.Thread(target=copy_context().run, args=(work,), name="consensus", daemon=True)
         thread.start()
 
         def finish() -> list[Tensor]:
