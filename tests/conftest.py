@@ -3,3 +3,6 @@
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A project of its own, with a test that fails on purpose: tests/test_pytest_plugin.py runs it.
+collect_ignore = ["foreign"]

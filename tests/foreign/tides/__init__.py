@@ -1,0 +1,1 @@
+"""Predicts the water level of a harbour an hour ahead."""

@@ -1,0 +1,189 @@
+"""The plugin as pytest loads it: the fixture, no silent pass, and a stranger's project."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+FOREIGN = Path(__file__).parent / "foreign"
+CASES = """
+import pytest
+import torch
+import torch.distributed as dist
+
+import paftbench
+
+FLIPS = paftbench.Fault("bit_flip", degree=0.05, bits="mantissa")
+NEVER = paftbench.Fault("bit_flip", degree=1e-12)
+
+def build():
+    model = torch.nn.Linear(4, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+def train(ddp, optimizer):
+    for step in range(20):
+        x = torch.randn(8, 4)
+        loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+def test_sound(faulty_ranks):
+    ranks = faulty_ranks(world_size=3)
+    golden = ranks.run(train, build)
+    run = ranks.run(train, build, faults=[FLIPS], mitigations=[paftbench.Mitigation("paft_sync", period=5)])
+    run.assert_struck(at_least=5)
+    run.assert_replicas_agree()
+    run.assert_converges_like(golden, margin=0.5)
+
+def test_makes_no_ranks(faulty_ranks):
+    pass
+
+def test_runs_nothing(faulty_ranks):
+    faulty_ranks(world_size=2)
+
+def test_is_never_struck(faulty_ranks):
+    faulty_ranks(2).run(train, build, faults=[NEVER])
+
+def test_may_be_never_struck(faulty_ranks):
+    faulty_ranks(2).run(train, build, faults=[NEVER], allow_no_strike=True).assert_replicas_agree()
+
+def test_goes_past_ddp(faulty_ranks):
+    faulty_ranks(2).run(lambda ddp, optimizer: train(ddp.module, optimizer), build)
+
+@pytest.fixture
+def ranks(faulty_ranks):
+    return faulty_ranks(2)
+
+def test_indirectly_runs_nothing(ranks):
+    pass
+
+def test_indirectly_runs(ranks):
+    ranks.run(train, build)
+
+def test_fails_by_itself(faulty_ranks):
+    assert 0, "its own reason"
+
+def test_skips_in_a_rank(faulty_ranks):
+    faulty_ranks(2).run(lambda ddp, optimizer: pytest.skip("no data here"), build)
+
+@pytest.mark.xfail(strict=True)
+def test_is_expected_to_run_nothing(faulty_ranks):
+    pass
+
+def test_fails_in_a_rank(faulty_ranks):
+    def failing(ddp, optimizer):
+        curve = list(train(ddp, optimizer))
+        assert dist.get_rank() != 1, "rank 1 dislikes it"
+        return curve
+
+    faulty_ranks(3).run(failing, build)
+"""
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What pytest says of the test file above."""
+    folder = tmp_path_factory.mktemp("cases")
+    (folder / "test_cases.py").write_text(CASES)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-W", "error"]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"})
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def foreign(*options: str) -> subprocess.CompletedProcess[str]:
+    """pytest on the foreign project, as its own developer would start it."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=FOREIGN,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "120"},
+    )
+
+
+def test_foreign_project_passes_and_fails_as_it_should() -> None:
+    ran = foreign("-m", "not torchrun", "-rA")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "PASSED tests/test_training.py::test_survives_bit_flips" in ran.stdout
+    assert "FAILED tests/test_training.py::test_survives_noise" in ran.stdout
+    assert "1 failed, 1 passed" in ran.stdout
+    for part in (
+        "the run does not converge like the golden run: mean of ranks is 0.0",
+        "mean of the last 1 of 8 points, lower is better; margin 0.02",
+        "mean of ranks",
+        "FAIL",
+        "faults: gaussian_noise(degree=0.1",
+        "mitigations: PaftSync(",
+        "at the end: divergence 0, 8 synchronisations",
+    ):
+        assert part in ran.stdout, f"{part!r} is missing in\n{ran.stdout}"
+    # The last thing that the traceback shows is the stranger's own line.
+    assert ">       run.assert_converges_like(golden, margin=0.02)" in ran.stdout
+
+
+def test_plugin_imports_nothing_heavy() -> None:
+    look = """
+        import sys, time, pytest
+        start = time.perf_counter()
+        import paftbench.pytest_plugin
+        print(time.perf_counter() - start)
+        print(*(name for name in ("torch", "numpy", "pydantic", "yaml", "pandas") if name in sys.modules))
+    """
+    seconds = []
+    for _ in range(3):
+        code = [sys.executable, "-c", textwrap.dedent(look)]
+        took, heavy = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert heavy == ""
+        seconds.append(float(took))
+    assert min(seconds) < 0.05
+
+
+@pytest.mark.parametrize(
+    "name, outcome",
+    [
+        ("sound", "PASSED"),
+        ("may_be_never_struck", "PASSED"),
+        ("indirectly_runs", "PASSED"),
+        ("is_expected_to_run_nothing", "XFAIL"),
+    ],
+)
+def test_that_proves_something_keeps_its_outcome(cases: str, name: str, outcome: str) -> None:
+    assert re.search(rf"^{outcome} test_cases.py::test_{name}\b", cases, re.MULTILINE), cases
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("makes_no_ranks", "faulty_ranks was asked for, but no ranks were made"),
+        ("runs_nothing", "faulty_ranks was asked for, but nothing was run under it"),
+        ("indirectly_runs_nothing", "faulty_ranks was asked for, but nothing was run under it"),
+        ("is_never_struck", "run 0: no strike changed a bit: this run proves nothing"),
+        ("goes_past_ddp", "RankError: rank 0 of 2 failed"),
+        ("fails_by_itself", "AssertionError: its own reason"),
+        ("fails_in_a_rank", "RankError: rank 1 of 3 failed"),
+    ],
+)
+def test_that_proves_nothing_fails_and_says_why(cases: str, name: str, reason: str) -> None:
+    assert re.search(rf"^FAILED test_cases.py::test_{name} - .*{re.escape(reason)}", cases, re.MULTILINE), cases
+
+
+def test_skipped_in_a_rank_is_skipped(cases: str) -> None:
+    assert re.search(r"^SKIPPED .*no data here", cases, re.MULTILINE), cases
+
+
+def test_error_in_a_rank_shows_the_users_line_and_none_of_ours(cases: str) -> None:
+    shown = cases[cases.index("test_fails_in_a_rank ___") :]
+    assert '>       assert dist.get_rank() != 1, "rank 1 dislikes it"' in shown
+    assert "failed in train, after 20 completed steps: AssertionError: rank 1 dislikes it" in shown
+    assert "thread_ranks.py:" not in shown.partition("short test summary")[0]
+
+
+def test_hook_that_was_never_called_is_named(cases: str) -> None:
+    assert "the hook was never called: no gradient went through the attached DDP model" in cases
