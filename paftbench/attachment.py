@@ -6,33 +6,39 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.aggregation import aggregate, aggregator, segments_of
-from paftbench.ddp import Bucket, Relay, done, relay_of, start_mean
+from paftbench.attachable import ddp_of, real_optimizer, require_held
+from paftbench.ddp import Bucket, Relay, relay_of, untraced
 from paftbench.faults import Fault
+from paftbench.injection_log import Row
 from paftbench.injector import Injector, Strikes
-from paftbench.layout import Layout, Slot, trainable
+from paftbench.layout import Layout, trainable
 from paftbench.metrics import Clock, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.pipeline import Pipeline
 from paftbench.ranks import Ranks
+from paftbench.reduction import Reduction
 from paftbench.replicas import Replicas
+from paftbench.scaling import Scaling, calling_scaler, enabled
 
 
 class Attachment:
     """One hook and two optimizer hooks; strikes and mitigations come in our order, whatever else the user registered.
 
     A step is one completed aggregation and the optimizer's decision after it. With `accumulation=k`, k synchronised
-    backward passes make one step, and faults strike its last. Every rank of the model's group must attach, with the
-    same arguments.
+    backward passes make one step, and faults strike its last. With a `scaler`, mitigations see gradients once they are
+    unscaled, and a step is over when `scaler.step` is. Every rank of the model's group must attach, with the same
+    arguments.
     """
 
     def __init__(
         self,
-        ddp: DistributedDataParallel,
+        ddp: nn.Module,
         optimizer: torch.optim.Optimizer,
+        scaler: GradScaler | None = None,
         *,
         faults: Sequence[Fault] = (),
         mitigations: Sequence[Mitigation] = (),
@@ -43,26 +49,30 @@ class Attachment:
     ) -> None:
         if accumulation < 1:
             raise ValueError(f"accumulation (backward passes per step) must be >= 1, got {accumulation}")
-        self._relay = _free_relay(ddp)
-        named = trainable(ddp.module)
-        _check_optimizer(optimizer, named)
-        self.layout = Layout.of(ddp.module)
-        group: dist.ProcessGroup = ddp.process_group
+        model, scaler = ddp_of(ddp), enabled(scaler)
+        optimizer = real_optimizer(optimizer, scaler)
+        named = trainable(model.module)
+        require_held(optimizer, named)
+        self._relay = _free_relay(model)
+        self.layout = Layout.of(model.module)
+        group: dist.ProcessGroup = model.process_group
         ranks = Ranks.of_group(dist.get_world_size(group), group, exact=exact)
         owners = [(slot.start, parameter) for slot, (_, parameter) in zip(self.layout.slots, named, strict=True)]
-        replicas = Replicas(self.layout, ranks, [ddp.module], optimizer, owners)
-        injector = Injector(faults, self.layout, ranks, seed=seed, separate=ddp.find_unused_parameters)
+        replicas = Replicas(self.layout, ranks, [model.module], optimizer, owners)
+        injector = Injector(faults, self.layout, ranks, seed=seed, separate=model.find_unused_parameters)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
-        self._exact = exact
         self._accumulation = accumulation
-        self._rule = aggregator(mitigations, self.layout)
-        slots = zip(self.layout.slots, named, strict=True)
-        self._slots: dict[Tensor, Slot] = {parameter: slot for slot, (_, parameter) in slots}
-        self._whole = _WholeGradient(self.layout, named[0][1].device)
+        self._reduction = Reduction(self.layout, [parameter for _, parameter in named], ranks, mitigations)
         self._rounds = 0
+        self._updates = 0
         self._in_round = False
         self._undecided = False
+        self._mitigated = False
         self._relay.receiver = self
+        self._scaling: Scaling | None = None
+        if scaler is not None:
+            self._scaling = scaling = Scaling(scaler, optimizer, ranks, self)
+            self.pipeline.loss_scale = lambda: scaling.scale
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_update),
             optimizer.register_step_post_hook(self._after_update),
@@ -83,6 +93,10 @@ class Attachment:
         """Synchronisations of the replicas so far."""
         return self.pipeline.syncs
 
+    def injections(self) -> list[Row]:
+        """A row for every strike on this rank since the last call, as in `injections.jsonl`."""
+        return self.pipeline.injector.drain()
+
     def divergence(self) -> float:
         """RMS over ranks of the distance to the mean parameters; every rank must call it."""
         return spread(self.pipeline.replicas.parameters, self.pipeline.replicas.ranks)
@@ -93,7 +107,7 @@ class Attachment:
             return
         if self._relay.failure is None:
             if self._undecided:
-                self._close_step()
+                self._close_step(skipped=True)
             self.pipeline.flush()
         self._unplug()
 
@@ -103,40 +117,47 @@ class Attachment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._unplug()
-            return
-        self._check_called()
-        self.detach()
+        if kind is None and self._relay.receiver is self:
+            try:
+                self._check_used()
+            except RuntimeError:
+                self._unplug()
+                raise
+            self.detach()
+        self._unplug()
+
+    # --- what the model's hook calls ---------------------------------------------------------------------------------
 
     def starting(self) -> None:
-        """Close a step whose update was skipped, before the parameters are read again; part of the hook."""
+        """Close a step whose update was skipped, before the parameters are read again."""
         if self._undecided:
-            self._close_step()
+            self._close_step(skipped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
-        """Strike this rank's contribution in the bucket and reduce it; part of the hook."""
+        """Strike this rank's contribution in the bucket and reduce it."""
         if not self._in_round:
             self._begin_round()
         if self._striking:
-            pieces = [(slot.start, bucket.buffer_n[offset : offset + size]) for slot, offset, size in self._cut(bucket)]
+            cut = self._reduction.cut(bucket)
+            pieces = [(slot.start, bucket.buffer_n[offset : offset + size]) for slot, offset, size in cut]
             self.pipeline.contributing(0, pieces)
         with self.pipeline.clock.section("aggregate"):
-            return self._reduced(bucket)
+            return self._reduction.reduce(bucket, self._relay.group)
 
     def finished(self) -> None:
-        """The round's gradients are in place: strikes and mitigations on the last round of a step; part of the hook."""
+        """The round's gradients are in place: strikes and mitigations on the last round of a step."""
         self._in_round = False
         self._rounds += 1
         if not self._striking_round(self._rounds):
             return
-        self._undecided = True
+        self._undecided, self._mitigated = True, False
         self.pipeline.received()
-        self.pipeline.mitigate_gradients()
+        if self._scaling is None:
+            self._mitigate()
 
     def _begin_round(self) -> None:
         if self._undecided:
-            self._close_step()
+            self._close_step(skipped=True)
         self._in_round = True
         self._striking = self._striking_round(self._rounds + 1)
         if self._striking:
@@ -145,34 +166,53 @@ class Attachment:
     def _striking_round(self, number: int) -> bool:
         return number % self._accumulation == 0
 
-    def _reduced(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
-        ranks, buffer_n = self.pipeline.replicas.ranks, bucket.buffer_n
-        if self._rule is not None and self._rule.scope == "whole":
-            return self._whole.reduce(bucket, self._cut(bucket), ranks, self._rule)
-        if self._rule is None and not self._exact:
-            ranks.count(buffer_n.view(1, -1))
-            return start_mean(buffer_n, self._relay.group)
-        starts = [(slot.start, size) for slot, _, size in self._cut(bucket)]
-        segments = segments_of(starts, self.layout.size, ranks.world_size)
-        buffer_n.copy_(aggregate(buffer_n.view(1, -1), ranks, self._rule, segments)[0])
-        return done(buffer_n)
+    # --- what the optimizer's hooks and the scaler call --------------------------------------------------------------
 
-    def _cut(self, bucket: Bucket) -> list[tuple[Slot, int, int]]:
-        """(slot, offset in the bucket, elements) of each parameter in a bucket."""
-        return [(self._slots[parameter], offset, parameter.numel()) for parameter, offset in bucket.parameters]
-
+    @untraced
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not args[1:] and not kwargs:  # a closure runs backward() inside step()
+        if all(argument is None for argument in (*args[1:], *kwargs.values())):  # a closure runs backward() in step()
             self._check_called()
+        if self._scaling is None and calling_scaler() is not None:
+            raise RuntimeError(
+                "the optimizer is stepped by a GradScaler that was not given to attach(): a rank could skip its update "
+                "alone; use attach(ddp, optimizer, scaler, ...)"
+            )
+        if self._scaling is not None and not self._scaling.stepping:
+            raise RuntimeError(
+                "attached with a GradScaler, but optimizer.step() was called without it: use scaler.step(optimizer), "
+                "or attach without scaler"
+            )
 
+    @untraced
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._check_called()
-        if self._undecided:
-            self._close_step()
+        if self._scaling is None:
+            self.stepped(skipped=False)
 
-    def _close_step(self) -> None:
+    def unscaling(self) -> None:
+        """Refuse to unscale gradients that are not complete."""
+        self._check_called()
+
+    def unscaled(self, skipping: bool) -> None:
+        """Mitigate the gradients now that they are in their own units."""
+        if self._undecided and not self._mitigated:
+            self._mitigate(skipped=skipping)
+
+    def stepped(self, skipped: bool) -> None:
+        """The optimizer, or its scaler, has decided: close the step."""
+        self._updates += 1
+        if self._undecided:
+            self._close_step(skipped=skipped)
+
+    def _mitigate(self, *, skipped: bool = False) -> None:
+        self._mitigated = True
+        self.pipeline.mitigate_gradients(skipped=skipped)
+
+    def _close_step(self, *, skipped: bool) -> None:
         self._undecided = False
-        self.pipeline.updated()
+        if not self._mitigated:
+            self._mitigate(skipped=skipped)
+        self.pipeline.updated(skipped=skipped)
 
     def _check_called(self) -> None:
         if self._rounds == 0:
@@ -186,64 +226,36 @@ class Attachment:
                 f"{self._rounds % self._accumulation}; passes inside no_sync() do not count"
             )
 
+    def _check_used(self) -> None:
+        self._check_called()
+        if self._updates == 0:
+            raise RuntimeError(
+                f"the attached optimizer was never stepped: {self._rounds} backward passes, but no call of its step(), "
+                "nor of scaler.step(); attach the optimizer that the loop uses"
+            )
+
     def _unplug(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._relay.receiver = None
+        if self._scaling is not None:
+            self._scaling.release()
+            self._scaling = None
+        if self._relay.receiver is self:
+            self._relay.receiver = None
 
 
-class _WholeGradient:
-    """Buckets held back until the last one, for rules that need the whole gradient at once."""
-
-    def __init__(self, layout: Layout, device: torch.device) -> None:
-        self._layout = layout
-        self._device = device
-        self._held: list[tuple[Bucket, list[tuple[Slot, int, int]], torch.futures.Future[Tensor]]] = []
-
-    def reduce(
-        self, bucket: Bucket, cut: list[tuple[Slot, int, int]], ranks: Ranks, rule: Mitigation
-    ) -> torch.futures.Future[Tensor]:
-        """A future that resolves when the last bucket has come and the rule has spoken."""
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        self._held.append((bucket, cut, future))
-        if bucket.is_last:
-            held, self._held = self._held, []
-            grad_1N = torch.zeros((1, self._layout.size), dtype=bucket.buffer_n.dtype, device=self._device)
-            for part, slots, _ in held:
-                for slot, offset, size in slots:
-                    grad_1N[0, slot.start : slot.stop] = part.buffer_n[offset : offset + size]
-            result_1N = aggregate(grad_1N, ranks, rule)
-            for part, slots, waiting in held:
-                for slot, offset, size in slots:
-                    part.buffer_n[offset : offset + size] = result_1N[0, slot.start : slot.stop]
-                waiting.set_result(part.buffer_n)
-        return future
-
-
-def _free_relay(ddp: DistributedDataParallel) -> Relay:
-    if not isinstance(ddp, DistributedDataParallel):
-        raise ValueError(f"the model must be wrapped in DistributedDataParallel, got {type(ddp).__name__}")
-    ignored = sorted(set(ddp.parameters_to_ignore) & {name for name, _ in trainable(ddp.module)})
-    if ignored:
-        raise ValueError(f"DDP leaves parameter {ignored[0]!r} to each rank; faults and mitigations need it reduced")
-    relay = relay_of(ddp)
+def _free_relay(model: DistributedDataParallel) -> Relay:
+    relay = relay_of(model)
     relay.check()
     if relay.receiver is not None:
         raise ValueError("the model is attached already; detach it before attaching it to another optimizer")
     return relay
 
 
-def _check_optimizer(optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, nn.Parameter]]) -> None:
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for name, parameter in named:
-        if id(parameter) not in held:
-            raise ValueError(f"the optimizer does not update parameter {name!r} of the model")
-
-
 def attach(
-    ddp: DistributedDataParallel,
+    ddp: nn.Module,
     optimizer: torch.optim.Optimizer,
-    scaler: None = None,
+    scaler: GradScaler | None = None,
     *,
     faults: Sequence[Fault] = (),
     mitigations: Sequence[Mitigation] = (),
@@ -253,12 +265,12 @@ def attach(
 ) -> Attachment:
     """Put faults and mitigations between a DDP model and its optimizer; use it as a context manager or `detach()`.
 
+    `ddp` may be compiled, `optimizer` wrapped as Accelerate does; a loop that scales its loss passes its `scaler`.
     `ValueError` for a model that is not DDP, has a hook or is attached, and for an optimizer that does not hold its
-    parameters. A GradScaler is refused for now: its skipped steps have to be agreed on by all ranks. A forward pass
-    with gradients between `backward()` and the optimizer's step counts the step before it as skipped.
+    parameters or whose updates are no steps. A forward pass with gradients between `backward()` and the optimizer's
+    step counts the step before it as skipped.
     """
-    if scaler is not None:
-        raise ValueError("scaler: gradient scaling is not supported yet; train in bf16 or fp32")
     return Attachment(
-        ddp, optimizer, faults=faults, mitigations=mitigations, seed=seed, accumulation=accumulation, exact=exact
-    )
+        ddp, optimizer, scaler, faults=faults, mitigations=mitigations, seed=seed, accumulation=accumulation,
+        exact=exact,
+    )  # fmt: skip

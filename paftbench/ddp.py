@@ -17,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 Finish = Callable[[], None]
 
+# Keeps torch.compile from tracing into a hook; DDP's own forward is kept out of graphs in the same way.
+untraced = torch._disable_dynamo
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
@@ -77,14 +80,36 @@ class Relay:
             error.add_note("raised in paftbench's part of backward(); this DDP model cannot be used any more")
             raise
 
-    def _before_forward(self, ddp: torch.nn.Module, inputs: object) -> None:
+    @untraced
+    def _before_forward(self, ddp: DistributedDataParallel, inputs: object) -> None:
         self.check()
         if self.receiver is not None and torch.is_grad_enabled():
+            _refuse_join(ddp)
             self.receiver.starting()
+
+
+def uncompiled(model: object) -> object:
+    """The module that `torch.compile` wrapped, or what was given."""
+    return getattr(model, "_orig_mod", model)
+
+
+def _refuse_join(ddp: DistributedDataParallel) -> None:
+    """`RuntimeError` where a rank may run out of batches before the others: it would take no step, and they would."""
+    config = ddp._join_config
+    if config.enable and not config.throw_on_early_termination:
+        raise RuntimeError(
+            "join() with uneven inputs: a rank without batches takes no optimizer step, so that strikes and "
+            "synchronisations would fall apart; give every rank the same number of batches, or detach"
+        )
 
 
 def relay_of(ddp: DistributedDataParallel) -> Relay:
     """The model's relay, registered now if it has none; `ValueError` where somebody else's hook is in place."""
+    if getattr(ddp, "_use_python_reducer", False):
+        raise ValueError(
+            "the model was built with torch._dynamo.config.optimize_ddp = 'python_reducer', which reduces gradients "
+            "without a bucket; build DDP with another setting"
+        )
     hooks = getattr(ddp, "_comm_hooks", [])
     for _, state in hooks:
         if isinstance(state, Relay):

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from paftbench.plugins import did_you_mean
 
+COMPILED = "_orig_mod."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
@@ -92,5 +94,9 @@ class Layout:
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Trainable parameters by name in registration order; a tied weight appears once, under its first name."""
-    return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    """Trainable parameters by name in registration order; a tied weight appears once, under its first name.
+
+    What torch.compile wraps keeps the name it has without it.
+    """
+    named = ((name.replace(COMPILED, ""), parameter) for name, parameter in module.named_parameters())
+    return [(name, parameter) for name, parameter in named if parameter.requires_grad]

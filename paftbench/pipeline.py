@@ -1,6 +1,6 @@
 """What happens to aggregated gradients in every placement: strikes, mitigations, measurement, in one fixed order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +20,7 @@ class Pipeline:
     """A step is `begin`, `contributing` per rank, [aggregation], `received`, `mitigate_gradients`, [update], `updated`.
 
     The placement does what stands in brackets. `measuring` says whether the step's metrics are wanted: measuring reads
-    only, so it never changes a trajectory.
+    only, so it never changes a trajectory. `loss_scale` gives what gradients are multiplied by until `received`.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Pipeline:
         looks = [type(m).on_contribution is not Mitigation.on_contribution for m in self.mitigations]
         self._looking = [number for number, look in enumerate(looks) if look]
         self.step = 0
+        self.loss_scale: Callable[[], float] = lambda: 1.0
         self.measuring = False
         self.measured = Measured()
         self._last_divergence: float | None = None
@@ -61,7 +62,7 @@ class Pipeline:
                 self.injector.strike(Site.CONTRIBUTION, row, pieces)
         for number in self._looking:
             with self.clock.section("mitigate"):
-                step = Step(self.step, self.replicas, self.states[number])
+                step = Step(self.step, self.replicas, self.states[number], loss_scale=self.loss_scale())
                 self.mitigations[number].on_contribution(step, row, pieces)
 
     def received(self) -> None:
@@ -80,13 +81,13 @@ class Pipeline:
                 self.measured.inconsistency = spread([block for _, block in gradients], self.replicas.ranks)
                 self.measured.nsr = self._nsr()
 
-    def mitigate_gradients(self) -> None:
-        """Let mitigations act on the gradients as the optimizer will read them."""
-        self._mitigate("on_gradients")
+    def mitigate_gradients(self, *, skipped: bool = False) -> None:
+        """Let mitigations act on the gradients as the optimizer will read them, or not where the update is skipped."""
+        self._mitigate("on_gradients", skipped=skipped)
         if self.measured.synced:
             self.measured.divergence_before = self._last_divergence
 
-    def updated(self) -> None:
+    def updated(self, *, skipped: bool = False) -> None:
         """The optimizer has decided (an update, or a skip): strike memory, measure, let mitigations act, step on."""
         with self.clock.section("inject"):
             for memory in self.replicas.memory(self.injector.sites):
@@ -94,7 +95,7 @@ class Pipeline:
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
-        self._mitigate_parameters("on_step")
+        self._mitigate_parameters("on_step", skipped=skipped)
         self._last_divergence = self.measured.divergence
         self.step += 1
 
@@ -124,21 +125,21 @@ class Pipeline:
         self.replicas.ranks.traffic = Traffic(**saved["traffic"])
         self._last_divergence = saved["divergence"]
 
-    def _mitigate_parameters(self, moment: str) -> None:
+    def _mitigate_parameters(self, moment: str, *, skipped: bool = False) -> None:
         """Mitigate after the update, and see what a synchronisation did to the divergence."""
         syncs = self.syncs
-        self._mitigate(moment)
+        self._mitigate(moment, skipped=skipped)
         if self.measuring and self.syncs > syncs:
             with self.clock.section("measure"):
                 self.measured.divergence_before = self.measured.divergence
                 self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
 
-    def _mitigate(self, moment: str) -> None:
+    def _mitigate(self, moment: str, *, skipped: bool = False) -> None:
         traffic = self.replicas.ranks.traffic
         before = (traffic.collectives, traffic.bytes)
         with self.clock.section("mitigate"):
             for mitigation, state in zip(self.mitigations, self.states, strict=True):
-                step = Step(self.step, self.replicas, state)
+                step = Step(self.step, self.replicas, state, skipped=skipped)
                 getattr(mitigation, moment)(step)
                 self._note(step)
         self.extra_collectives += traffic.collectives - before[0]
