@@ -29,7 +29,7 @@ class Zeroed(SparseFault):
         return value_K * 0
 """
 
-OWN = sorted(plugins.known("fault_models"))
+OWN = sorted(installed.usable("fault_models"))
 Install = Callable[..., None]
 
 
@@ -88,7 +88,7 @@ def test_a_broken_one_is_left_out_with_one_line_that_names_its_distribution(
 ) -> None:
     install("broken-faults", {"zeroed": text}, cls)
     try:
-        assert sorted(plugins.known("fault_models")) == OWN
+        assert sorted(installed.usable("fault_models")) == OWN
         (line,) = warned(caplog)
         assert line.startswith(
             "paftbench: warning: fault model 'zeroed' of broken-faults 0.3 cannot be used: " + reason
