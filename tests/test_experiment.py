@@ -310,6 +310,19 @@ def test_what_is_probably_not_meant_is_warned_about_once_per_cell() -> None:
     assert any("512 processes on" in line for line in lines)
 
 
+@pytest.mark.parametrize("site", ["result", "parameter", "optimizer_state"])
+def test_mitigations_of_gradients_against_a_fault_on_memory_are_warned_about(site: str) -> None:
+    flips = {"name": "f", "model": "bit_flip", "degree": 0.1, "site": site}
+    sync = {"name": "paft_sync", "period": 2}
+    listed = {"plain": [], "regather": [{"name": "regather"}], "sync": [{"name": "regather"}, sync]}
+    axis = {label: {"mitigations": mitigations} for label, mitigations in listed.items()}
+    found = planned(base={"workload": {"name": "quadratic"}, "steps": 5, "faults": [flips]}, grids=[{"name": "all"}],
+                    axes={"mitigation": axis})  # fmt: skip
+    lines = [line for line in warnings_of(found) if "memory" in line]
+    expected = "all/regather: fault 'f' strikes memory after the update, where regather does nothing"
+    assert lines == ([] if site == "result" else [expected])
+
+
 def test_selections_read_as_pytests() -> None:
     assert parse_selection("ddp and not (0.1/ or golden)")("noise/ddp/degree=0.01/s0")
     assert not parse_selection("ddp and not (0.1/ or golden)")("noise/ddp/degree=0.1/s0")

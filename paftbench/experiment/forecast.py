@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from paftbench.config import DTYPES, Trial
-from paftbench.faults import Fault, RandomRanks, Site
+from paftbench.faults import MEMORY_SITES, Fault, RandomRanks, Site
 from paftbench.layout import Layout
+from paftbench.mitigations.contract import Mitigation
 from paftbench.schedules import Burst
 from paftbench.store import Planned, TrialRecord, find_trials, read_record
 from paftbench.workloads.contract import Workload
@@ -93,6 +94,11 @@ def _warnings(trial: Trial) -> Iterator[str]:
         period = getattr(mitigation, "period", 0)
         if period > trial.steps:
             yield f"{mitigation.name}: period {period} is more than the trial's {trial.steps} steps"
+    names = " and ".join(mitigation.name for mitigation in trial.mitigations)
+    if names and not any(type(mitigation).on_step is not Mitigation.on_step for mitigation in trial.mitigations):
+        for fault in trial.faults:
+            if fault.site in MEMORY_SITES:
+                yield f"fault {fault.name!r} strikes memory after the update, where {names} does nothing"
     cores = os.cpu_count() or 1
     if trial.placement == "torchrun" and trial.device == "cpu" and trial.processes > cores * trial.nodes:
         yield f"{trial.processes} processes on {cores} cores: step times say little"
