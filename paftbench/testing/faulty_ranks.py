@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from torch import nn
+
 from paftbench.faults import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.process_ranks import run_processes
@@ -60,7 +62,7 @@ class FaultyRanks:
         """
         __tracebackhide__ = True
         for name, function in (("train", train), ("build", build)):
-            if not callable(function):
+            if not callable(function) or isinstance(function, nn.Module):
                 raise ValueError(f"{name} must be a function, got a {type(function).__name__}")
         task = Task(
             train=train,

@@ -6,10 +6,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import wraps
+from queue import Empty, SimpleQueue
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +23,7 @@ from paftbench.testing.streams import streams_untouched
 from paftbench.testing.turns import RankEnded, Turns
 
 BACKEND = "paftbench_threads"
+GENTLE_S = 0.5  # for ranks to end by themselves, where they wait for others
 GRACE_S = 5.0
 POLL_S = 0.1
 _NO_COLLECTIVES = ("__init__", "__repr__", "size", "getBackendName")
@@ -96,6 +98,9 @@ class _Threads:
         self._results: list[Any] = [None] * turns.world_size
         self._error: tuple[int, BaseException] | None = None
         self._guard = threading.Lock()
+        # Not `Thread.join`: interrupted by a signal, it takes a thread that runs for one that has ended.
+        self._ended: SimpleQueue[int] = SimpleQueue()
+        self._alive = set(range(turns.world_size))
         self._threads = [
             threading.Thread(target=self._run, args=(rank,), name=f"rank {rank}", daemon=True)
             for rank in range(turns.world_size)
@@ -109,8 +114,8 @@ class _Threads:
         try:
             for thread in self._threads:
                 thread.start()
-            while self._alive() and not self._turns.over:
-                self._threads[self._alive()[0]].join(POLL_S)
+            while self._alive and not self._turns.over:
+                self._await_end(POLL_S)
                 if time.monotonic() > deadline:
                     late = self._turns.stands()
                     break
@@ -141,6 +146,7 @@ class _Threads:
             self._fail(rank, error)
         finally:
             self._turns.end(rank, how)
+            self._ended.put(rank)
 
     def _finish(self) -> None:
         with self._turns.away("finish", self._turns.world_size, "the end of training"):
@@ -153,24 +159,34 @@ class _Threads:
                 self._error = (rank, error)
         self._turns.stop()
 
-    def _alive(self) -> list[int]:
-        return [rank for rank, thread in enumerate(self._threads) if thread.is_alive()]
+    def _await_end(self, patience_s: float) -> None:
+        """Wait a little for a rank to end."""
+        with suppress(Empty):
+            self._alive.discard(self._ended.get(timeout=patience_s))
 
     def _stop(self) -> list[int]:
         """End what still runs; the ranks that could not be ended."""
-        started = [thread for thread in self._threads if thread.ident is not None]
-        deadline = time.monotonic() + GRACE_S
-        while self._alive() and time.monotonic() < deadline:
+        self._alive = {rank for rank in self._alive if self._threads[rank].ident is not None}
+        gentle, patient = time.monotonic() + GENTLE_S, time.monotonic() + GRACE_S
+        while self._alive and time.monotonic() < patient:
             self._turns.stop()
-            for thread in started:
-                thread.join(POLL_S / len(started))
-                if thread.is_alive() and thread.ident is not None and time.monotonic() > deadline - GRACE_S + 0.5:
-                    _raise_in(thread.ident)
-        return self._alive()
+            self._await_end(POLL_S)
+            if time.monotonic() > gentle:
+                for rank in self._alive:
+                    _raise_in(self._threads[rank].ident)
+        for rank, thread in enumerate(self._threads):
+            if thread.ident is not None and rank not in self._alive:
+                thread.join(POLL_S)
+        return sorted(self._alive)
 
 
-def _raise_in(ident: int) -> None:
-    """Have a thread that runs Python code end at its next instruction."""
+def _raise_in(ident: int | None) -> None:
+    """Have a thread that runs Python code end at its next instruction; not in an import, which would stay half done."""
+    frame = sys._current_frames().get(ident or 0)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return
+        frame = frame.f_back
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RankEnded))
 
 
