@@ -57,13 +57,17 @@ def subject_of(cell: Cell) -> str:
 def _part(cell: Cell, expectation: Expectation) -> Cell | None:
     """The cell with the runs that are meant; None where there are none."""
     where = expectation.where
-    labels = {**cell.labels, "grid": cell.grid}
     if is_yardstick(cell) and not _is_named(cell, where):
         return None
-    if not all(key == "seed" or (key in labels and _any_of(labels[key], wanted)) for key, wanted in where.items()):
+    if not all(key == "seed" or any(_any_of(own, where[key]) for own in _own(key, cell)) for key in where):
         return None
     runs = tuple(run for run in cell.runs if "seed" not in where or _any_of(run.seed, where["seed"]))
     return replace(cell, runs=runs) if runs else None
+
+
+def _own(key: str, cell: Cell) -> list[Any]:
+    """A cell's labels of a key; a golden cell has two of the key grid where grids have golden runs of their own."""
+    return ([cell.grid] if key == "grid" else []) + ([cell.labels[key]] if key in cell.labels else [])
 
 
 def _is_named(cell: Cell, where: Mapping[str, Any]) -> bool:
@@ -108,11 +112,9 @@ def _nearest(expectation: Expectation, found: Sequence[Cell]) -> str:
 
 
 def _labels(key: str, found: Sequence[Cell]) -> list[Any]:
-    if key == "grid":
-        return [cell.grid for cell in found]
     if key == "seed":
         return [run.seed for cell in found for run in cell.runs]
-    return [cell.labels[key] for cell in found if key in cell.labels]
+    return [label for cell in found for label in _own(key, cell)]
 
 
 def _check_judgeable(expectation: Expectation, cell: Cell, sweep: Sweep, place: str) -> None:

@@ -8,6 +8,8 @@ from paftbench.analysis.check.finding import VERDICTS, Finding, Gate
 from paftbench.analysis.text import draw, number
 
 NARROWEST = 60
+BOUND_WIDTH = 18
+SMALLEST = 1e-3  # what three decimals show
 
 
 def render(gate: Gate, width: int | None = None) -> str:
@@ -20,7 +22,7 @@ def render(gate: Gate, width: int | None = None) -> str:
         "value": [finding.value for finding in ordered],
         "mean": [number_of(finding) for finding in ordered],
         "range or 95 %": [interval_of(finding) for finding in ordered],
-        "bound": [finding.bound.replace("never ", "never\n").replace(", ", ",\n") for finding in ordered],
+        "bound": [textwrap.fill(finding.bound, BOUND_WIDTH) for finding in ordered],
         "seeds": [str(finding.seeds or "-") for finding in ordered],
     }
     sections = [finding.verdict for finding in ordered]
@@ -42,9 +44,18 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 def number_of(finding: Finding) -> str:
     """The mean over seeds."""
-    return number(finding.number)
+    return _number(finding.number, finding)
 
 
 def interval_of(finding: Finding) -> str:
     """`0.001..0.004`, or a dash."""
-    return "-" if finding.low is None or finding.high is None else f"{number(finding.low)}..{number(finding.high)}"
+    if finding.low is None or finding.high is None:
+        return "-"
+    return f"{_number(finding.low, finding)}..{_number(finding.high, finding)}"
+
+
+def _number(value: float | None, finding: Finding) -> str:
+    """As everywhere, but without powers of ten for what is next to nothing beside the finding's other numbers."""
+    largest = max(abs(own) for own in (finding.number or 0.0, finding.low or 0.0, finding.high or 0.0))
+    tiny = value is not None and abs(value) < SMALLEST <= largest < 1e5
+    return f"{value:.3f}".replace("-0.000", "0.000") if tiny else number(value)
