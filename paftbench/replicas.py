@@ -75,8 +75,10 @@ class Replicas:
             blocks = [(start, self.rows(owner)) for start, owner in self.owners]
             yield Memory(site=Site.PARAMETER, kind=None, blocks=blocks)
         if Site.OPTIMIZER_STATE in sites:
-            self.require_state()
-            for kind, blocks in sorted(self._kinds().items()):
+            kinds = self._kinds()
+            if not kinds:
+                self.require_state()
+            for kind, blocks in sorted(kinds.items()):
                 yield Memory(site=Site.OPTIMIZER_STATE, kind=kind, blocks=blocks)
 
     def require_state(self) -> None:

@@ -20,6 +20,8 @@ base:
   faults:
     - {name: noise, model: gaussian_noise, degree: 1e-3}
     - {name: flips, model: bit_flip, degree: 1e-3, bits: mantissa, site: contribution}
+    - {name: weight, model: bit_flip, degree: 1e-4, bits: mantissa, site: parameter, ranks: {random: 1}}
+    - {name: moment, model: gaussian_noise, degree: 1e-4, site: optimizer_state}
 grids:
   - name: two
     set: {world_size: 2, mitigations: [{name: paft_sync, period: 7, state: all}]}
