@@ -76,9 +76,10 @@ def held(sweep: Sweep) -> list[Cell]:
 
     The averaging limit, and plain DDP where something mitigates its faults: nobody promises how bad that is.
     """
-    mitigated = {run.id for other in sweep.selected if (run := sweep.ddp(other)) is not None and run is not other}
-    limits = (cell for cell in cells(sweep) if cell.labels.get("mitigation") != AVERAGING_LIMIT)
-    return [cell for cell in limits if not (_is_unmitigated(cell) and cell.runs[0].id in mitigated)]
+    systems = [cell for cell in cells(sweep) if cell.labels.get("mitigation") != AVERAGING_LIMIT]
+    others = [run for cell in systems for run in cell.runs if run.trial.get("mitigations")]
+    mitigated = {plain.id for run in others if (plain := sweep.ddp(run)) is not None}
+    return [cell for cell in systems if not (cell.runs[0].faulty and cell.runs[0].id in mitigated)]
 
 
 def too_fine(sweep: Sweep, margin: float) -> list[str]:
@@ -93,10 +94,6 @@ def too_fine(sweep: Sweep, margin: float) -> list[str]:
                 "inconclusive; more seeds or a larger tolerance help"
             )
     return lines
-
-
-def _is_unmitigated(cell: Cell) -> bool:
-    return cell.runs[0].faulty and not cell.runs[0].trial.get("mitigations")
 
 
 def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:

@@ -1,0 +1,259 @@
+"""How often the gate is wrong: `python results/gate_study.py [--groups 50] [--jobs N] [--out DIR] [--to DIR]`.
+
+Trains `ci/quick` once with 5 fresh seeds a group, real trainings with their own data order and strikes, and then judges
+the groups by what `paftbench check` judges with. Unchanged system: each group by the experiment's expectations, and
+against the next group as its baseline, so that no two runs share a seed. Regressions: the same groups with their
+measured quality made worse by 1, 2 and 3 spreads of the golden runs over seeds, and groups trained with a real one.
+Writes `table.txt` and `study.json`. Interrupted, it goes on where it was.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+NAME, SEEDS = "ci/quick", 5
+FEW = "clean=false"  # clean runs would double the time and are bitwise the golden ones
+REGRESSIONS = {
+    "a fifth of the learning rate": ("optimizer.lr=0.02",),
+    "half as many synchronisations": ("mitigations.paft_sync.period=20",),
+}
+REGRESSED = 10  # groups that are trained with a regression, at most
+SPREADS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)  # margins, in spreads
+SHIFTS = (0, 1, 2, 3)  # how much worse, in spreads
+ROOT = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Trials as they were planned, as plain mappings, and their results by id."""
+
+    root: Path
+    plans: Sequence[Mapping[str, Any]]
+    results: Mapping[str, Any]
+
+    def group(self, number: int) -> "Trained":
+        """The trials of one group's seeds, called 0 to 4 as those of every group."""
+        first = SEEDS * number
+        own = [plan for plan in self.plans if first <= plan["trial"]["seed"] < first + SEEDS]
+        return Trained(root=self.root, plans=[_renumbered(plan, first) for plan in own], results=self.results)
+
+    def worse(self, by: float, *, golden: bool) -> "Trained":
+        """Qualities worse by so much, in the metric's unit: of mitigated runs, or of all with `golden`."""
+        ids = {plan["id"] for plan in self.plans if golden or plan["trial"]["mitigations"]}
+        return Trained(
+            root=self.root, plans=self.plans,
+            results={id: _shifted(result, by) if id in ids else result for id, result in self.results.items()},
+        )  # fmt: skip
+
+    def sweep(self) -> Any:
+        from paftbench.analysis.check import sweep_of
+
+        return sweep_of(self.root, self.plans, self.results)
+
+
+def train(out: Path, groups: int, jobs: int | None) -> dict[str, Trained]:
+    """Run what is missing, the unchanged system first; by name."""
+    asked = {"": (groups, ())} | {name: (min(groups, REGRESSED), change) for name, change in REGRESSIONS.items()}
+    found = {}
+    for name, (count, change) in asked.items():
+        overrides = [f"seeds={SEEDS * count}", FEW, *change]
+        many = [] if jobs is None else ["-j", str(jobs)]
+        command = ["run", NAME, *overrides, "--out", str(out), *many]
+        print("paftbench", *command, flush=True)
+        # Not in this process, whose script every trial would import again.
+        code = "from paftbench.cli.main import main; main()"
+        subprocess.run([sys.executable, "-c", code, *command], check=True, stdout=subprocess.DEVNULL)
+        found[name] = read(out, overrides)
+    return found
+
+
+def read(out: Path, overrides: Sequence[str]) -> Trained:
+    from paftbench.experiment import load, plan
+    from paftbench.store import read_record
+
+    plans = [item.spec() for item in plan(load(NAME), overrides)]
+    results = {own["id"]: read_record(out / NAME / own["id"]).result for own in plans}
+    return Trained(root=out / NAME, plans=plans, results=results)
+
+
+def study(trained: Mapping[str, Trained], groups: int) -> dict[str, Any]:
+    """Every number of the table."""
+    from paftbench.analysis.cells import cells
+    from paftbench.analysis.check.trajectory import tail_of
+    from paftbench.experiment import load
+
+    unchanged = trained[""]
+    tails = {_cell(cell): _known(map(tail_of, cell.runs)) for cell in cells(unchanged.sweep())}
+    finals = [run.metric(run.judge) for run in unchanged.sweep().selected if run.golden]
+    spread = stdev(tails["golden"])
+    tolerance = load(NAME).tolerance
+    margins = [tolerance, *(spread * factor for factor in SPREADS)]
+    parts = [unchanged.group(number) for number in range(groups)]
+    baselines = [baseline_of(part) for part in parts]
+    shifts = []
+    for k in SHIFTS:
+        moved = [(part.worse(k * spread, golden=False), part.worse(k * spread, golden=True)) for part in parts]
+        expect = rates(by_expectations(kept) for kept, _ in moved)
+        pairs = [(all_, baselines[(i + 1) % groups]) for i, (_, all_) in enumerate(moved)]
+        shifts.append({"worse_by_spreads": k, "expect": expect, "bound": _by_margin(pairs, margins)})
+    real = []
+    for name, change in REGRESSIONS.items():
+        count = min(groups, REGRESSED)
+        worse = [trained[name].group(number) for number in range(count)]
+        own = {_cell(cell): _known(map(tail_of, cell.runs)) for cell in cells(trained[name].sweep())}
+        sizes = {cell: (mean(tails[cell]) - mean(values)) / spread for cell, values in own.items() if values}
+        pairs = [(part, baselines[(i + 1) % groups]) for i, part in enumerate(worse)]
+        bound = _by_margin(pairs, margins)
+        expect = rates(by_expectations(part) for part in worse)
+        real.append({"name": name, "change": list(change), "size_in_spreads": sizes, "expect": expect, "bound": bound})
+    return {
+        "experiment": NAME, "groups": groups, "seeds": SEEDS, "tolerance": tolerance, "margins": margins,
+        "spread": spread, "spread_of_last_evaluation": stdev(finals),
+        "spread_by_cell": {cell: stdev(values) for cell, values in tails.items()}, "shifts": shifts, "real": real,
+    }  # fmt: skip
+
+
+def by_expectations(trained: Trained) -> str:
+    """The verdict of the experiment's expectations, those on cells that this study leaves out excepted."""
+    from paftbench.analysis.check import judged, verdict_of
+    from paftbench.analysis.check.selecting import select
+    from paftbench.experiment import load
+
+    sweep = trained.sweep()
+    expected = [one for one in load(NAME).expect if one.where.get("grid") != "clean"]
+    return verdict_of(judged(sweep, select(expected, sweep, NAME), None, "bound", 0.0))
+
+
+def baseline_of(trained: Trained) -> Any:
+    """A group as `check --update` keeps it."""
+    from paftbench.analysis.check import baseline
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "baseline.json"
+        baseline.write(path, baseline.make(trained.sweep()))
+        return baseline.read(path)
+
+
+def rates(verdicts: Iterable[str]) -> dict[str, Any]:
+    """How often each verdict came, with Wilson's interval, 95 %."""
+    from paftbench.analysis.stats import wilson
+
+    listed = list(verdicts)
+    counts = {verdict: listed.count(verdict) for verdict in ("fail", "inconclusive")}
+    counts["not pass"] = sum(counts.values())
+    return {
+        key: {"hits": hits, "of": len(listed), "interval": wilson(hits, len(listed))} for key, hits in counts.items()
+    }
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The study as text, 100 columns wide."""
+    from paftbench.analysis.text import draw
+
+    spread = found["spread"]
+    heads = [f"tolerance {found['tolerance']:g}\n= {found['tolerance'] / spread:.1f} spreads"]
+    heads += [f"{factor:g} spreads\n= {spread * factor:.4f}" for factor in SPREADS]
+    columns: dict[str, list[str]] = {"gate": [], "fail": [], "fail or inconclusive": []}
+    sections = []
+    lines = [(f"worse by {row['worse_by_spreads']} spreads" if row["worse_by_spreads"] else "unchanged", row)
+             for row in found["shifts"]] + [(row["name"], row) for row in found["real"]]  # fmt: skip
+    for title, row in lines:
+        for head, own in [("expect", row["expect"]), *zip(heads, row["bound"], strict=True)]:
+            mode = head if head == "expect" else f"bound, margin {head}".replace("\n", " ")
+            columns["gate"].append(f"{title}: {mode}" if head == "expect" else f"  {mode}")
+            columns["fail"].append(_rate(own["fail"]))
+            columns["fail or inconclusive"].append(_rate(own["not pass"]))
+            sections.append(title)
+    by_cell = ", ".join(f"{cell} {value:.4f}" for cell, value in found["spread_by_cell"].items())
+    sizes = [
+        f"{row['name']} ({', '.join(row['change'])}): "
+        + ", ".join(f"{cell} {size:+.1f}" for cell, size in row["size_in_spreads"].items())
+        for row in found["real"]
+    ]
+    notes = (
+        f"{found['experiment']} without clean runs; {found['groups']} groups of {found['seeds']} seeds, rates with 95 % "
+        "Wilson intervals. A spread is the standard deviation over seeds of golden's quality, the tail of its "
+        f"evaluations: {spread:.4f} (of the last evaluation alone {found['spread_of_last_evaluation']:.4f}; by cell: "
+        f"{by_cell}). Worse by k spreads: measured qualities were shifted, in the expect rows those of mitigated runs "
+        "only, because expectations compare with golden runs of the same job, in the bound rows all. Real regressions, "
+        "worse in the mean by so many spreads:"
+    )
+    head = draw(columns, sections=sections, width=100, left=("gate",))
+    return "\n".join(
+        [head, "", textwrap.fill(notes, 100, break_on_hyphens=False), *(f"  {line}" for line in sizes), ""]
+    )
+
+
+def _by_margin(pairs: Sequence[tuple[Trained, Any]], margins: Sequence[float]) -> list[dict[str, Any]]:
+    from paftbench.analysis.check import judged, verdict_of
+
+    sweeps = [(part.sweep(), baseline) for part, baseline in pairs]
+    return [rates(verdict_of(judged(sweep, [], own, "bound", margin)) for sweep, own in sweeps) for margin in margins]
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    """A run that broke down has no tail."""
+    return [value for value in values if value is not None]
+
+
+def _rate(own: Mapping[str, Any]) -> str:
+    low, high = own["interval"]
+    return f"{own['hits']}/{own['of']}  {max(0.0, low):.0%}..{high:.0%}"
+
+
+def _cell(cell: Any) -> str:
+    from paftbench.analysis.check.selecting import subject_of
+
+    return subject_of(cell)
+
+
+def _renumbered(plan: Mapping[str, Any], first: int) -> dict[str, Any]:
+    seed = plan["trial"]["seed"] - first
+    own = deepcopy(dict(plan))
+    own["trial"] |= {"seed": seed, "fault_seed": seed}
+    own["name"] = f"{plan['name'].rpartition('/s')[0]}/s{seed}"
+    return own
+
+
+def _shifted(result: Mapping[str, Any], by: float) -> dict[str, Any]:
+    """A result with its quality worse by so much; what is no number stays none."""
+    own = deepcopy(dict(result))
+    by = by if own["metric"]["direction"] == "max" else -by
+    for view in ("mean_model", "worst_rank", "rank0"):
+        own["metric"][view] -= by
+        own["history"][view] = [value - by if i else value for i, value in enumerate(own["history"][view])]
+    return own
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=50, help="of 5 seeds each (default: 50)")
+    parser.add_argument("--jobs", type=int, help="trials at a time (default: one per core)")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gate_study", help="where the trials lie")
+    parser.add_argument("--to", type=Path, default=ROOT / "reference" / "gate", help="where the table goes")
+    arguments = parser.parse_args()
+    if arguments.groups < 2:
+        parser.error(f"--groups must be >= 2, because one is the other's baseline, got {arguments.groups}")
+    from paftbench.analysis.check.origin import environment_of
+    from paftbench.files import write_json, write_text
+
+    trained = train(arguments.out, arguments.groups, arguments.jobs)
+    found = study(trained, arguments.groups)
+    found["command"] = f"python results/gate_study.py --groups {arguments.groups}"
+    found["environment"] = environment_of(trained[""].sweep())
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    write_json(arguments.to / "study.json", found)
+    write_text(arguments.to / "table.txt", table(found))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
