@@ -53,6 +53,11 @@ class Trained:
             results={id: _shifted(result, by) if id in ids else result for id, result in self.results.items()},
         )  # fmt: skip
 
+    @property
+    def sign(self) -> float:
+        """By what a quality has to be multiplied so that more is better."""
+        return 1.0 if next(iter(self.results.values()))["metric"]["direction"] == "max" else -1.0
+
     def sweep(self) -> Any:
         from paftbench.analysis.check import sweep_of
 
@@ -85,40 +90,50 @@ def read(out: Path, overrides: Sequence[str]) -> Trained:
 
 
 def study(trained: Mapping[str, Trained], groups: int) -> dict[str, Any]:
-    """Every number of the table."""
-    from paftbench.analysis.cells import cells
-    from paftbench.analysis.check.trajectory import tail_of
+    """Every number of the table, and every run's quality by cell and seed."""
     from paftbench.experiment import load
 
-    unchanged = trained[""]
-    tails = {_cell(cell): _known(map(tail_of, cell.runs)) for cell in cells(unchanged.sweep())}
-    finals = [run.metric(run.judge) for run in unchanged.sweep().selected if run.golden]
-    spread = stdev(tails["golden"])
+    tails, finals = qualities(trained[""], tail=True), qualities(trained[""], tail=False)
+    spread = stdev(_known(tails["golden"]))
     tolerance = load(NAME).tolerance
     margins = [tolerance, *(spread * factor for factor in SPREADS)]
-    parts = [unchanged.group(number) for number in range(groups)]
+    parts = [trained[""].group(number) for number in range(groups)]
     baselines = [baseline_of(part) for part in parts]
+
+    def judged_all(whole: Sequence[Trained], kept: Sequence[Trained]) -> dict[str, Any]:
+        """`kept` has golden runs as they are, which the expectations compare with."""
+        pairs = [(part, baselines[(number + 1) % groups]) for number, part in enumerate(whole)]
+        return {"expect": rates(map(by_expectations, kept)), "bound": _by_margin(pairs, margins)}
+
     shifts = []
     for k in SHIFTS:
-        moved = [(part.worse(k * spread, golden=False), part.worse(k * spread, golden=True)) for part in parts]
-        expect = rates(by_expectations(kept) for kept, _ in moved)
-        pairs = [(all_, baselines[(i + 1) % groups]) for i, (_, all_) in enumerate(moved)]
-        shifts.append({"worse_by_spreads": k, "expect": expect, "bound": _by_margin(pairs, margins)})
+        whole = [part.worse(k * spread, golden=True) for part in parts]
+        kept = [part.worse(k * spread, golden=False) for part in parts]
+        shifts.append({"worse_by_spreads": k, **judged_all(whole, kept)})
     real = []
     for name, change in REGRESSIONS.items():
-        count = min(groups, REGRESSED)
-        worse = [trained[name].group(number) for number in range(count)]
-        own = {_cell(cell): _known(map(tail_of, cell.runs)) for cell in cells(trained[name].sweep())}
-        sizes = {cell: (mean(tails[cell]) - mean(values)) / spread for cell, values in own.items() if values}
-        pairs = [(part, baselines[(i + 1) % groups]) for i, part in enumerate(worse)]
-        bound = _by_margin(pairs, margins)
-        expect = rates(by_expectations(part) for part in worse)
-        real.append({"name": name, "change": list(change), "size_in_spreads": sizes, "expect": expect, "bound": bound})
+        worse = [trained[name].group(number) for number in range(min(groups, REGRESSED))]
+        sizes = {
+            cell: trained[""].sign * (mean(_known(tails[cell])) - mean(_known(values))) / spread
+            for cell, values in qualities(trained[name], tail=True).items() if _known(values)
+        }  # fmt: skip
+        real.append({"name": name, "change": list(change), "size_in_spreads": sizes, **judged_all(worse, worse)})
     return {
         "experiment": NAME, "groups": groups, "seeds": SEEDS, "tolerance": tolerance, "margins": margins,
-        "spread": spread, "spread_of_last_evaluation": stdev(finals),
-        "spread_by_cell": {cell: stdev(values) for cell, values in tails.items()}, "shifts": shifts, "real": real,
+        "spread": spread, "spread_of_last_evaluation": stdev(_known(finals["golden"])),
+        "spread_by_cell": {cell: stdev(_known(values)) for cell, values in tails.items()},
+        "shifts": shifts, "real": real, "tails": tails, "finals": finals,
     }  # fmt: skip
+
+
+def qualities(trained: Trained, *, tail: bool) -> dict[str, list[float | None]]:
+    """The judged quality of every run, by cell in the order of the seeds: its tail, or its last evaluation."""
+    from paftbench.analysis.cells import cells
+    from paftbench.analysis.check.selecting import subject_of
+    from paftbench.analysis.check.trajectory import tail_of
+
+    found = cells(trained.sweep())
+    return {subject_of(cell): [tail_of(run) if tail else run.metric(run.judge) for run in cell.runs] for cell in found}
 
 
 def by_expectations(trained: Trained) -> str:
@@ -179,8 +194,8 @@ def table(found: Mapping[str, Any]) -> str:
         for row in found["real"]
     ]
     notes = (
-        f"{found['experiment']} without clean runs; {found['groups']} groups of {found['seeds']} seeds, rates with 95 % "
-        "Wilson intervals. A spread is the standard deviation over seeds of golden's quality, the tail of its "
+        f"{found['experiment']} without clean runs; {found['groups']} groups of {found['seeds']} seeds, rates with "
+        "95 % Wilson intervals. A spread is the standard deviation over seeds of golden's quality, the tail of its "
         f"evaluations: {spread:.4f} (of the last evaluation alone {found['spread_of_last_evaluation']:.4f}; by cell: "
         f"{by_cell}). Worse by k spreads: measured qualities were shifted, in the expect rows those of mitigated runs "
         "only, because expectations compare with golden runs of the same job, in the bound rows all. Real regressions, "
@@ -207,12 +222,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def _rate(own: Mapping[str, Any]) -> str:
     low, high = own["interval"]
     return f"{own['hits']}/{own['of']}  {max(0.0, low):.0%}..{high:.0%}"
-
-
-def _cell(cell: Any) -> str:
-    from paftbench.analysis.check.selecting import subject_of
-
-    return subject_of(cell)
 
 
 def _renumbered(plan: Mapping[str, Any], first: int) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""The study of the gate counts what it says it counts, and its committed numbers come out again."""
+
+import importlib.util
+import random
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from paftbench.environment import environment
+from paftbench.experiment import load, plan
+from paftbench.files import read_json
+from paftbench.store import read_record, write_planned
+from paftbench.trial import run_trial
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "results" / "reference" / "gate" / "study.json"
+YAML = """
+name: tiny
+base:
+  {workload: {name: quadratic, dim: 400, noise: 1}, steps: 20, world_size: 2, eval_every: 2,
+   optimizer: {name: sgd, lr: 0.2, momentum: 0, weight_decay: 0}}
+grids:
+  - name: noise
+    set: {faults: [{name: noise, model: gaussian_noise, degree: 1}]}
+    axes:
+      mitigation:
+        ddp: {mitigations: []}
+        paft_sync: {mitigations: [{name: paft_sync, period: 2}]}
+tolerance: 20
+expect:
+  - {where: {mitigation: paft_sync}, value: quality_lost, at_most: 40}
+  - {where: {grid: clean}, value: bitwise_identical, at_least: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("gate_study", ROOT / "results" / "gate_study.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gate_study"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["gate_study"]
+
+
+def test_the_study_counts_false_alarms_and_finds_what_is_worse(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(YAML)
+    monkeypatch.setattr(script, "NAME", str(path))
+    monkeypatch.setattr(script, "REGRESSIONS", {"a tenth of the rate": ("optimizer.lr=0.02",)})
+    trained = {}
+    for name, change in {"": (), **script.REGRESSIONS}.items():
+        items = plan(load(str(path)), ["seeds=10", *change])
+        for item in items:
+            directory = tmp_path / item.id
+            write_planned(directory, item)
+            assert run_trial(directory) == 0
+        results = {item.id: read_record(tmp_path / item.id).result for item in items}
+        trained[name] = script.Trained(root=tmp_path, plans=[item.spec() for item in items], results=results)
+    found = script.study(trained, 2)
+    unchanged, *worse = found["shifts"]
+    assert unchanged["expect"]["fail"]["hits"] == unchanged["bound"][0]["fail"]["hits"] == 0
+    assert unchanged["expect"]["fail"]["of"] == 2
+    # Three spreads are beyond a margin of one, and far within the tolerance.
+    assert worse[-1]["bound"][1]["fail"]["hits"] == 2 and worse[-1]["bound"][0]["not pass"]["hits"] == 0
+    (real,) = found["real"]
+    assert real["bound"][0]["fail"]["hits"] == 2 and real["size_in_spreads"]["golden"] > 10
+    assert len(found["tails"]["golden"]) == 10
+    text = script.table(found)
+    assert max(map(len, text.splitlines())) <= 100 or "a tenth of the rate (" in text
+    assert "unchanged: expect" in text and "0/2  0%..66%" in text
+
+
+@pytest.mark.skipif(not KEPT.is_file(), reason="the study has no committed numbers")
+def test_a_random_run_of_the_study_comes_out_again(script: ModuleType, tmp_path: Path) -> None:
+    """Another run each day; its name is in a failure's output."""
+    kept = read_json(KEPT)
+    items = [item for item in plan(load(script.NAME), [f"seeds={script.SEEDS * kept['groups']}", script.FEW])]
+    own = random.Random(f"gate {date.today()}").choice([item for item in items if item.golden_id is None])
+    print(own.name)
+    write_planned(tmp_path, own)
+    assert run_trial(tmp_path) == 0
+    metric = read_json(tmp_path / "result.json")["metric"][own.judge]
+    then = kept["finals"]["golden"][own.trial.seed]
+    same = environment()["versions"]["torch"] == kept["environment"]["torch"]
+    here = environment()["cpu_capability"] in kept["environment"]["machine"]
+    assert metric == (then if same and here else pytest.approx(then, abs=0.05))
