@@ -187,7 +187,7 @@ def _raise_in(ident: int | None) -> None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return
         frame = frame.f_back
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RankEnded))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(RankEnded))
 
 
 def _wake_collectives() -> None:
