@@ -14,6 +14,9 @@ from paftbench.faults import Site
 from paftbench.layout import Layout
 from paftbench.ranks import Ranks
 
+# Numbers that depend on the step alone and are the same on all ranks.
+COUNTERS = frozenset({"step", "eta", "mu", "mu_product"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
@@ -65,8 +68,16 @@ class Replicas:
     def moments(self) -> list[Tensor]:
         """Live blocks of the optimizer's element-wise state, one kind after the other, each in flat order.
 
-        Momentum, or Adam's moments; step counters are not of them.
+        Momentum, or Adam's moments; step counters are not of them. `ValueError` where there is state of another shape,
+        such as Adafactor's row and column statistics, which would be left as they are.
         """
+        for _, owner in self.owners:
+            for kind, value in self.optimizer.state.get(owner, {}).items():
+                if isinstance(value, Tensor) and value.ndim and value.shape != owner.shape:
+                    raise ValueError(
+                        f"optimizer {type(self.optimizer).__name__} keeps {kind!r}, which is not one value per element,"
+                        " so its state can be neither averaged nor reset; use state: params"
+                    )
         return [block for blocks in self._kinds().values() for _, block in blocks]
 
     def memory(self, sites: Collection[Site]) -> Iterator[Memory]:
@@ -97,7 +108,7 @@ class Replicas:
         kinds: dict[str, list[tuple[int, Tensor]]] = {}
         for start, owner in self.owners:
             for kind, value in self.optimizer.state.get(owner, {}).items():
-                if kind != "step" and isinstance(value, Tensor) and value.shape == owner.shape:
+                if kind not in COUNTERS and isinstance(value, Tensor) and value.shape == owner.shape:
                     kinds.setdefault(kind, []).append((start, self.rows(value)))
         return kinds
 
