@@ -1,21 +1,30 @@
 """Baselines: what fits, what is refused before anything runs, and the command around it all."""
 
 import json
+import random
 import shutil
 from collections.abc import Callable
+from datetime import date
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paftbench.analysis.check import bound, exact, sweep_of
-from paftbench.analysis.check.baseline import make, read, write
+from paftbench.analysis.check.baseline import check_fits, make, read, write
 from paftbench.analysis.check.finding import Finding
+from paftbench.analysis.check.trajectory import end_of, machine_of, tail_of, windows_of
 from paftbench.analysis.runs import Sweep
 from paftbench.cli.main import exit_code
+from paftbench.config import LrSchedule
 from paftbench.experiment import load, plan
+from paftbench.optimizers import lr_at
 from paftbench.store import read_json, read_record, write_json, write_planned
+from paftbench.theory import drift
 from paftbench.trial import run_trial
+
+ROOT = Path(__file__).resolve().parent.parent
 
 YAML = """
 name: small
@@ -313,3 +322,33 @@ def test_exact_on_another_kind_of_machine_is_inconclusive_and_says_what_differs(
     out = " ".join(capsys.readouterr().out.split())
     assert "not compared, another kind of machine: cpu_capability" in out and "was SVE256, torch" in out
     assert check(folder, "--baseline", folder / "b.json") == 0
+
+
+def test_half_the_synchronisations_are_beyond_the_factor_of_divergence() -> None:
+    rates = [lr_at(step, 100, 0.1, LrSchedule(name="linear")) for step in range(100)]
+    often, seldom = (drift(rates, momentum=0.9, weight_decay=1e-4, period=period).before for period in (10, 20))
+    assert sqrt(max(seldom) / max(often)) > 1.05 * bound.FACTOR
+
+
+def test_the_committed_baseline_is_of_the_shipped_experiment() -> None:
+    """That it is also what the code gives is for `make gate`, which trains."""
+    specs = [item.spec() for item in plan(load("ci/quick"))]
+    check_fits(read(ROOT / "results" / "baselines" / "ci-quick.json"), sweep_of(Path("."), specs, {}), "")
+
+
+def test_a_random_run_of_the_committed_baseline_comes_out_again(tmp_path: Path) -> None:
+    """Another run each day; the same bits on the same kind of machine, else the same within the tolerance."""
+    baseline = read(ROOT / "results" / "baselines" / "ci-quick.json")
+    item = random.Random(f"baseline {date.today()}").choice(plan(load("ci/quick")))
+    print(item.name)
+    write_planned(tmp_path / item.id, item)
+    if item.golden_id is not None:
+        (tmp_path / item.golden_id).mkdir()
+        write_json(tmp_path / item.golden_id / "result.json", {"metric": {item.judge: 1.0}, "params_sha256": []})
+    assert run_trial(tmp_path / item.id) == 0
+    (run,) = sweep_of(tmp_path, [item.spec()], {item.id: read_record(tmp_path / item.id).result or {}}).selected
+    then = baseline.entry(run)
+    if machine_of(run) == baseline.machine:
+        assert [window.sha256 for window in windows_of(run)] == list(then.windows) and end_of(run) == then.end
+    else:
+        assert tail_of(run) == pytest.approx(then.quality, abs=0.05)
