@@ -13,10 +13,11 @@ TIER := not slow and not cluster and not net and not gpu
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup quickstart test test-oldest test-all lint bench speed reference FORCE
+.PHONY: help setup quickstart gate test test-oldest test-all lint bench speed reference FORCE
 
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
+	@echo "make gate         the convergence gate: experiments/ci/quick.yaml, against its expectations and its baseline"
 	@echo "make test         the fast tests"
 	@echo "make test-oldest  the fast tests with the oldest torch pair"
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
@@ -31,6 +32,9 @@ quickstart: $(STAMP)
 	$(BIN)/paftbench run quickstart
 	$(BIN)/paftbench plot results/runs/quickstart --figure overview
 	@echo "What averaging cannot repair: a large error on one rank is spread to every rank, and noise that all ranks have in common stays."
+
+gate: $(STAMP)
+	$(BIN)/paftbench check ci/quick --baseline results/baselines/ci-quick.json
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "$(TIER)" --ignore=tests/benchmarks
