@@ -27,6 +27,7 @@ class Mode:
 
     options: dict[str, Any] = field(default_factory=dict)
     idle: bool = False
+    checkpointed: bool = False
     dtype: torch.dtype = torch.float32
     rounds: int = 1
     sync: Literal["last", "all"] = "last"
@@ -41,6 +42,10 @@ MODES = {
         options={"find_unused_parameters": True, "gradient_as_bucket_view": True}, idle=True
     ),
     "static_graph": Mode(options={"static_graph": True}),
+    "checkpointed": Mode(checkpointed=True),
+    "checkpointed static_graph": Mode(
+        options={"static_graph": True, "gradient_as_bucket_view": True}, checkpointed=True
+    ),
     "no_sync": Mode(rounds=3),
     "accumulation without no_sync": Mode(rounds=2, sync="all", accumulation=2),
     "bf16": Mode(dtype=torch.bfloat16),
@@ -48,7 +53,7 @@ MODES = {
     "fp64": Mode(dtype=torch.float64),
 }
 # Modes that change where gradients lie and when buckets are cut, not what they are.
-ALIKE = ("gradient_as_bucket_view", "static_graph")
+ALIKE = ("gradient_as_bucket_view", "static_graph", "checkpointed", "checkpointed static_graph")
 
 
 def zero_faults() -> list[Any]:
@@ -71,14 +76,32 @@ def real_faults() -> list[Any]:
 
 def in_mode(mode: Mode, faults: list[Any] | None, *, exact: bool = False) -> tuple[list[bytes], Any]:
     """Train in a mode, attached or (`faults` None) not; the final bits and the strikes."""
-    ddp = build(idle=mode.idle, dtype=mode.dtype, **mode.options)
-    optimizer = sgd(ddp)
+    ddp, optimizer = built(mode)
     if faults is None:
         train(ddp, optimizer, STEPS, rounds=mode.rounds, sync=mode.sync)
         return bits(ddp), None
     with paftbench.attach(ddp, optimizer, faults=faults, accumulation=mode.accumulation, exact=exact) as attached:
         train(ddp, optimizer, STEPS, rounds=mode.rounds, sync=mode.sync)
     return bits(ddp), vars(attached.strikes)
+
+
+def built(mode: Mode) -> tuple[Any, torch.optim.Optimizer]:
+    ddp = build(idle=mode.idle, checkpointed=mode.checkpointed, dtype=mode.dtype, **mode.options)
+    return ddp, sgd(ddp)
+
+
+def mended(mode: Mode, *, overlap: bool) -> dict[str, Any]:
+    """The same under noise and averaging of the whole state, after its last mean; divergence before and after it."""
+    ddp, optimizer = built(mode)
+    noise = paftbench.Fault("gaussian_noise", degree=1e-2)
+    sync = paftbench.Mitigation("paft_sync", period=3, overlap=overlap, state="all")
+    with paftbench.attach(
+        ddp, optimizer, faults=[noise], mitigations=[sync], accumulation=mode.accumulation, exact=True
+    ) as attached:
+        train(ddp, optimizer, STEPS[:5], rounds=mode.rounds, sync=mode.sync)
+        before = attached.divergence()
+        train(ddp, optimizer, STEPS[5:], rounds=mode.rounds, sync=mode.sync)
+    return {"bits": bits(ddp), "before": before, "after": attached.divergence(), "syncs": attached.syncs}
 
 
 def every_mode() -> dict[str, Any]:
@@ -88,6 +111,7 @@ def every_mode() -> dict[str, Any]:
             "native": in_mode(mode, None),
             "zero": in_mode(mode, zero_faults()),
             "struck": in_mode(mode, real_faults(), exact=True),
+            "mended": [mended(mode, overlap=overlap) for overlap in (False, True)],
         }
     found["rounded"] = in_mode(MODES["plain"], real_faults())
     return found
@@ -150,6 +174,18 @@ def test_where_gradients_lie_changes_no_strike(modes: list[dict[str, Any]], mode
         assert rank[mode]["struck"] == rank["plain"]["struck"]
         if len(modes) == 2:  # sums of two have one order
             assert rank["rounded"] == rank["plain"]["struck"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_averaging_heals_parameters_and_state_in_every_mode(modes: list[dict[str, Any]], mode: str) -> None:
+    for rank in modes:
+        for found, first, plain in zip(
+            rank[mode]["mended"], modes[0][mode]["mended"], rank["plain"]["mended"], strict=True
+        ):
+            assert found["before"] > 0 and found["after"] < 1e-12 and found["syncs"] == 2
+            assert found["bits"] == first["bits"]
+            if mode in ALIKE:
+                assert found["bits"] == plain["bits"]
 
 
 def test_replicas_differ_after_strikes_on_results(modes: list[dict[str, Any]]) -> None:

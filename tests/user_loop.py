@@ -9,14 +9,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 VOCAB, WIDTH = 23, 16
 
 
 class Net(nn.Module):
-    """A tied head, a frozen layer, and a branch that no step uses where `idle` is set."""
+    """A tied head, a frozen layer, and a branch that no step uses where `idle` is set.
 
-    def __init__(self, *, idle: bool = False) -> None:
+    `checkpointed` layers forget their activations and are computed again in backward.
+    """
+
+    def __init__(self, *, idle: bool = False, checkpointed: bool = False) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCAB, WIDTH)
         self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
@@ -25,19 +29,23 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.tensor(1.5))
         self.head = nn.Linear(WIDTH, VOCAB, bias=False)
         self.head.weight = self.embed.weight
+        self.checkpointed = checkpointed
 
     def forward(self, tokens: Tensor) -> Tensor:
         hidden = torch.tanh(self.frozen(self.embed(tokens)))
         for layer in self.layers:
-            hidden = hidden + torch.tanh(layer(hidden))
+            out = checkpoint(layer, hidden, use_reentrant=False) if self.checkpointed else layer(hidden)
+            hidden = hidden + torch.tanh(out)
         logits: Tensor = self.head(hidden * self.scale)
         return logits
 
 
-def build(*, idle: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> DistributedDataParallel:
+def build(
+    *, idle: bool = False, checkpointed: bool = False, dtype: torch.dtype = torch.float32, **options: Any
+) -> DistributedDataParallel:
     """The model behind DDP in buckets of 2 KB, the same on every rank."""
     torch.manual_seed(5)
-    return DistributedDataParallel(Net(idle=idle).to(dtype), bucket_cap_mb=0.002, **options)
+    return DistributedDataParallel(Net(idle=idle, checkpointed=checkpointed).to(dtype), bucket_cap_mb=0.002, **options)
 
 
 def sgd(ddp: nn.Module, lr: float = 0.1) -> torch.optim.SGD:
