@@ -20,7 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.yaml"))
 DOCUMENTS = [
     *ROOT.glob("*.md"),
-    *(path for folder in ("docs", "experiments", "fault_models", "results") for path in (ROOT / folder).glob("*.md")),
+    *(
+        path
+        for folder in ("docs", "examples", "experiments", "fault_models", "results")
+        for path in (ROOT / folder).glob("*.md")
+    ),
 ]
 
 
