@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_LOADED = '''
+LOADED = '''
 from dataclasses import dataclass
 from paftbench.mitigations.contract import Mitigation
 
@@ -54,5 +54,5 @@ Ranks.scale = property(lambda self: 1.0)
 def plugin(name: str, folder: Path) -> Path:
     """The file of a broken system."""
     path = folder / f"{name.replace(' ', '_')}.py"
-    path.write_text(SOURCES[name] + _LOADED)
+    path.write_text(SOURCES[name] + LOADED)
     return path

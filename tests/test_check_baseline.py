@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mutants import LOADED
 
 from paftbench.analysis.check import bound, exact, sweep_of
 from paftbench.analysis.check.baseline import check_fits, make, read, write
@@ -235,6 +236,13 @@ def test_results_of_another_revision_are_warned_of(folder: Path, capsys: pytest.
     spoil(folder, "s1", lambda result: result["environment"].update(git={"sha": "f" * 40, "dirty": False}))
     assert check(folder) == 0
     assert "4 of 12 results kept from before were made by paftbench 0.1.0 fffffff, this is" in capsys.readouterr().err
+
+
+def test_results_with_other_plugin_files_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = folder / "mine.py"
+    plugin.write_text(LOADED)
+    assert check(folder, "--plugin", plugin) == 0
+    assert "12 of 12 results kept from before were made with other plugin files" in capsys.readouterr().err
 
 
 def test_worse_by_more_than_the_margin_fails_and_better_passes(folder: Path) -> None:

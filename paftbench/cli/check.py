@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paftbench.analysis.check.baseline import Baseline
     from paftbench.analysis.check.finding import Finding, Gate
     from paftbench.analysis.runs import Sweep
-    from paftbench.store import Planned
+    from paftbench.store import Planned, TrialRecord
 
 FEWEST = 3  # seeds below which nothing is claimed
 
@@ -87,7 +87,7 @@ def check(
     root, specs = out / planned[0].experiment, [item.spec() for item in planned]
     nothing = sweep_of(root, specs, {})
     selected = select(asked.expect, nothing, asked.source)
-    known = _baseline(files, mode, nothing, command)
+    against = _baseline(files, mode, nothing, command)
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=True)
     # Made before anything runs: a count of processes that cannot be is refused first.
     local = sweeping.local_engine(jobs)
@@ -95,10 +95,10 @@ def check(
     if not no_run:
         sweep = sweeping.ran(root, planned, policy, local)
         kept = [item for item in planned if not policy.runs(sweep.states[item.id])]
-    results = _results(root, planned)
-    _warn_of_older(kept, results, command)
-    done = sweep_of(root, specs, results)
-    gate = _judged(done, selected, known, files, mode, command)
+    records = sweeping.records_of(root, planned)
+    _warn_of_older(kept, records, command)
+    done = sweep_of(root, specs, {id: known.result for id, known in records.items() if known and known.result})
+    gate = _judged(done, selected, against, files, mode, command)
     return _told(gate, files)
 
 
@@ -197,18 +197,19 @@ def _told(gate: "Gate", files: Files) -> int:
     return gate.exit_code
 
 
-def _results(root: Path, planned: Sequence["Planned"]) -> dict[str, dict[str, Any]]:
-    records = sweeping.records_of(root, planned)
-    return {id: record.result for id, record in records.items() if record is not None and record.result is not None}
-
-
-def _warn_of_older(kept: Sequence["Planned"], results: dict[str, dict[str, Any]], command: str) -> None:
+def _warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | None"], command: str) -> None:
+    """Say on stderr where results that did not run again come from other code than this."""
     from paftbench.analysis.check.origin import older
     from paftbench.environment import environment
 
-    old = [results[item.id] for item in kept if item.id in results]
-    if old and (line := older(old, environment(), command)):
+    found = [(item, record) for item in kept if (record := records[item.id]) is not None and record.result is not None]
+    line = older([record.result or {} for _, record in found], environment(), command) if found else ""
+    if line:
         message(f"paftbench: warning: {line}")
+    others = sum(record.planned["plugins"] != list(item.plugins) for item, record in found)
+    if others:
+        count = f"{others} of {len(found)} results kept from before"
+        message(f"paftbench: warning: {count} were made with other plugin files; {command} --force runs them again")
 
 
 def _with_plugins(plugins: Sequence[Path] | None) -> list[str]:
