@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-FOREIGN = Path(__file__).parent / "foreign"
+ROOT = Path(__file__).resolve().parent.parent
+FOREIGN = ROOT / "tests" / "foreign"
 CASES = """
 import pytest
 import torch
@@ -88,44 +90,82 @@ def test_fails_in_a_rank(faulty_ranks):
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest says of the test file above."""
+    """What pytest says of the test file above, and of the guide's first example."""
     folder = tmp_path_factory.mktemp("cases")
     (folder / "test_cases.py").write_text(CASES)
+    guide = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.DOTALL)
+    assert guide is not None
+    (folder / "test_guide.py").write_text(guide.group(1))
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-W", "error"]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"})
     assert ran.returncode == 1, ran.stdout + ran.stderr
     return ran.stdout
 
 
-def foreign(*options: str) -> subprocess.CompletedProcess[str]:
-    """pytest on the foreign project, as its own developer would start it."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
-        cwd=FOREIGN,
+def foreign(python: str, project: Path, *options: str) -> str:
+    """What pytest says of the foreign project, started as its own developer would."""
+    ran = subprocess.run(
+        [python, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *options],
+        cwd=project,
         capture_output=True,
         text=True,
         env={**os.environ, "COLUMNS": "120"},
     )
-
-
-def test_foreign_project_passes_and_fails_as_it_should() -> None:
-    ran = foreign("-m", "not torchrun", "-rA")
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "PASSED tests/test_training.py::test_survives_bit_flips" in ran.stdout
-    assert "FAILED tests/test_training.py::test_survives_noise" in ran.stdout
-    assert "1 failed, 1 passed" in ran.stdout
+    return ran.stdout
+
+
+def check_foreign(said: str) -> None:
+    """The sound test passed, the other failed with its numbers."""
+    assert "PASSED tests/test_training.py::test_survives_bit_flips\n" in said
+    assert "FAILED tests/test_training.py::test_survives_noise" in said
     for part in (
         "the run does not converge like the golden run: mean of ranks is 0.0",
         "mean of the last 1 of 8 points, lower is better; margin 0.02",
-        "mean of ranks",
-        "FAIL",
         "faults: gaussian_noise(degree=0.1",
         "mitigations: PaftSync(",
         "at the end: divergence 0, 8 synchronisations",
     ):
-        assert part in ran.stdout, f"{part!r} is missing in\n{ran.stdout}"
+        assert part in said, f"{part!r} is missing in\n{said}"
     # The last thing that the traceback shows is the stranger's own line.
-    assert ">       run.assert_converges_like(golden, margin=0.02)" in ran.stdout
+    assert ">       run.assert_converges_like(golden, margin=0.02)" in said
+
+
+def test_foreign_project_passes_and_fails_as_it_should() -> None:
+    said = foreign(sys.executable, FOREIGN, "-m", "not torchrun")
+    assert "1 failed, 1 passed" in said
+    check_foreign(said)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_foreign_project_passes_and_fails_in_a_fresh_environment(tmp_path: Path) -> None:
+    """From nothing but our wheel and the index, minutes for its downloads; `-s` shows what pytest said there."""
+    source = tmp_path / "source"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    python = str(tmp_path / "fresh" / "bin" / "python")
+    wheels = tmp_path / "wheels"
+    for command in (
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(source)],
+        [sys.executable, "-m", "venv", str(tmp_path / "fresh")],
+    ):
+        subprocess.run(command, check=True)
+    (wheel,) = wheels.glob("paftbench-*.whl")
+    install = [python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel), "pytest"]
+    subprocess.run(install, check=True)
+    try:
+        said = foreign(python, Path(shutil.copytree(FOREIGN, tmp_path / "tides")))
+    finally:
+        shutil.rmtree(tmp_path / "fresh")
+    print(said)
+    assert "1 failed, 2 passed" in said
+    check_foreign(said)
 
 
 def test_plugin_imports_nothing_heavy() -> None:
@@ -143,6 +183,10 @@ def test_plugin_imports_nothing_heavy() -> None:
         assert heavy == ""
         seconds.append(float(took))
     assert min(seconds) < 0.05
+
+
+def test_first_example_of_the_guide_passes(cases: str) -> None:
+    assert "PASSED test_guide.py::test_survives_bit_flips" in cases, cases
 
 
 @pytest.mark.parametrize(

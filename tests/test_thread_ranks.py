@@ -172,6 +172,39 @@ def test_what_else_build_returns_goes_to_train() -> None:
     assert FaultyRanks(2).run(scheduled, building).curve == [0.025, 0.0125, 0.00625]
 
 
+def test_scaler_among_what_build_returns_is_attached() -> None:
+    def building() -> tuple[Any, ...]:
+        return *build(), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+
+    def scaled(ddp: Any, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> Iterator[float]:
+        for number in range(8):
+            x = torch.randn(8, 6)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = ddp(x).float().square().mean()
+            if number == 3 and dist.get_rank() == 1:
+                loss = loss * torch.inf  # on one rank: all have to skip the step
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            yield scaler.get_scale()
+
+    faults = [paftbench.Fault("bit_flip", degree=0.02, bits=0)]
+    run = FaultyRanks(3).run(
+        scaled, building, faults=faults, mitigations=[paftbench.Mitigation("paft_sync", period=4)], exact=True
+    )
+    assert run.steps == 8 and run.curves == [[2.0**10] * 3 + [2.0**9] * 5] * 3
+    run.assert_replicas_agree()
+
+
+@pytest.mark.parametrize("site", ["contribution", "result", "parameter", "optimizer_state"])
+def test_every_site_is_struck(site: str) -> None:
+    fault = paftbench.Fault("bit_flip", degree=0.01, bits="mantissa", site=site)
+    run = FaultyRanks(3).run(train, build, faults=[fault], exact=True)
+    run.assert_struck(at_least=3)
+    assert (run.divergence == 0.0) is (site == "contribution")
+
+
 def test_groups_of_a_few_ranks_work() -> None:
     def grouped(ddp: Any, optimizer: Any) -> list[float]:
         halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
