@@ -40,7 +40,8 @@ class FaultModel:
     """What changes: subclass `SparseFault` or `DenseFault`; fields are the swept parameters.
 
     A model that makes sense on gradients only, or on memory only, says so in `sites`. At `optimizer_state` each kind of
-    state is struck, and has a state of the model, of its own.
+    state is struck, and has a state of the model, of its own. One that draws nothing, so that it does the same under
+    any seed, says `deterministic`.
     """
 
     plugin_kind: ClassVar[str] = "fault_models"
@@ -49,6 +50,7 @@ class FaultModel:
     sites: ClassVar[frozenset[Site]] = frozenset(Site)
     dtypes: ClassVar[frozenset[torch.dtype]] = FLOATS
     needs: ClassVar[Literal["value", "row", "contributions"]] = "value"
+    deterministic: ClassVar[bool] = False
 
     degree: float = 0.0
     unit: str = ""

@@ -12,12 +12,12 @@ from paftbench.contract.promise import NotTried
 from paftbench.contract.striking import Struck, gradients, layout_of, strike
 from paftbench.contract.variants import built, label_of, variants
 from paftbench.draws import Draws
-from paftbench.faults import FLOATS, Fault, FaultModel, Site
+from paftbench.faults import BUILT_SITES, FLOATS, Fault, FaultModel, Site
 from paftbench.layout import Layout
 
 WORLD = 3
 STEPS, MANY_STEPS = 3, 24  # many: for a fault that waits before it strikes
-DEGREES = (0.05, 0.3, 1.0, 3.0, 30.0)  # tried in turn, until one strikes
+DEGREES = (0.02, 0.3, 1.0, 3.0, 30.0)  # tried in turn, until one strikes
 ORDER = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
 
 
@@ -38,6 +38,11 @@ class FaultCase:
     def range(self) -> tuple[float, float]:
         """Legal degrees of the unit."""
         return self.cls.units[self.unit]
+
+    @property
+    def site(self) -> Site:
+        legal = self.cls.sites & BUILT_SITES
+        return Site.RESULT if Site.RESULT in legal else min(legal)
 
     @cached_property
     def layout(self) -> Layout:
@@ -72,8 +77,8 @@ class FaultCase:
         return model
 
     def fault(self, degree: float | None = None, **own: Any) -> Fault:
-        """The model as a fault at site `result` on all ranks, unless `own` says otherwise."""
-        return Fault(**{"name": "tried", "site": Site.RESULT, "model": self.model(degree), **own})
+        """The model as a fault on all ranks, at site `result` if that is legal, unless `own` says otherwise."""
+        return Fault(**{"name": "tried", "site": self.site, "model": self.model(degree), **own})
 
     def gradients(self, steps: int | None = None, *, seed: int = 0) -> Tensor:
         """Standard normal gradients [T, W, N]."""

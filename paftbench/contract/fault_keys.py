@@ -29,7 +29,7 @@ def another_seed_name_attempt_step_or_rank_draws_other_strikes(case: FaultCase) 
     delta_WN = base.after_TWN[-1].double() - base.before_TWN[-1].double()
     if any(bool((delta_WN[0] == delta_WN[rank]).all()) for rank in range(1, WORLD)):
         alike.append("rank")
-    if getattr(case.cls, "deterministic", False):
+    if case.cls.deterministic:
         expect({"seed", "name", "attempt"} <= set(alike), "a deterministic model to ignore its key", "other strikes")
     else:
         got = f"the same strikes for another {' and another '.join(alike)}{DETERMINISTIC}"
@@ -86,7 +86,7 @@ def a_permanent_fault_strikes_a_repetition_the_same_and_a_transient_one_afresh(c
     permanent = case.fault(persistence="permanent")
     first, second = case.strike(permanent), case.strike(permanent, attempt=1)
     expect(same_bits(first.after_TWN, second.after_TWN), "a permanent fault to strike a repetition the same", "others")
-    if not getattr(case.cls, "deterministic", False):
+    if not case.cls.deterministic:
         first, second = case.strike(), case.strike(attempt=1)
         expect(not same_bits(first.after_TWN, second.after_TWN), "a transient fault to strike afresh", "the same")
 

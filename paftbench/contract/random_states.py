@@ -15,11 +15,11 @@ def states() -> States:
     """Where every global generator stands."""
     name, words, *rest = cast(tuple[Any, ...], np.random.get_state(legacy=True))
     found: States = {
-        "torch": torch.get_rng_state().tolist(), "numpy.random": (name, words.tolist(), *rest),
+        "torch": torch.get_rng_state().numpy().tobytes(), "numpy.random": (name, words.tobytes(), *rest),
         "random": random.getstate(),
     }  # fmt: skip
     if torch.cuda.is_available():
-        found["torch.cuda"] = [state.tolist() for state in torch.cuda.get_rng_state_all()]
+        found["torch.cuda"] = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     return found
 
 

@@ -66,18 +66,26 @@ def findings(cls: Any, *, fast: bool = False) -> Iterator[Finding]:
     of its fields, two dtypes, and no other processes.
     """
     broken = False
-    for promise in DECLARATIONS[cls.plugin_kind]:
-        found = _tried(promise, [Declared(cls)])
+    for found in tried(cls, DECLARATIONS[cls.plugin_kind], fast=fast):
         broken = broken or bool(found.broken)
         yield found
     try:
-        cases = list(_cases(cls, fast))
+        list(_cases(cls, fast))
     except Exception:
         if not broken:
             raise
         return
-    for promise in BEHAVIOUR[cls.plugin_kind]:
-        if not (fast and promise.slow):
+    yield from tried(cls, BEHAVIOUR[cls.plugin_kind], fast=fast)
+
+
+def tried(cls: Any, promises: Sequence[Promise], *, fast: bool) -> Iterator[Finding]:
+    """Some promises on a class."""
+    cases: list[Any] = []
+    for promise in promises:
+        if promise in DECLARATIONS[cls.plugin_kind]:
+            yield _tried(promise, [Declared(cls)])
+        elif not (fast and promise.slow):
+            cases = cases or list(_cases(cls, fast))
             yield _tried(promise, [case for case in cases if promise.every_dtype or _is_first(case, cases)])
 
 

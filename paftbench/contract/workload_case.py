@@ -34,11 +34,11 @@ class WorkloadCase:
             raise NotTried(str(missing)) from None
         return workload
 
-    def model(self, seed: int = 0) -> nn.Module:
-        """A fresh model from a seed of torch's global generator, the others anywhere."""
+    def model(self, seed: int = 0, *, others: int = 0) -> nn.Module:
+        """A fresh model from a seed of torch's global generator; the other global generators stand at `others`."""
         workload = self.make()
         with preserved():
-            reseed(100 + seed)
+            reseed(others)
             torch.manual_seed(seed)
             return workload.model()
 
