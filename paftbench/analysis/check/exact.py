@@ -6,6 +6,7 @@ from typing import Any
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.check.baseline import Baseline, Entry
 from paftbench.analysis.check.finding import Finding, Verdict
+from paftbench.analysis.check.rule import listed
 from paftbench.analysis.check.selecting import subject_of
 from paftbench.analysis.check.trajectory import end_of, machine_of, windows_of
 from paftbench.analysis.check.values import NO_STRIKE, broke
@@ -41,9 +42,7 @@ def _compared(baseline: Baseline, cell: Cell) -> Finding:
         else:
             same += 1
     verdict: Verdict = "fail" if differing else "inconclusive" if unknown else "pass"
-    reasons = differing or unknown
-    more = f"; and {len(reasons) - 2} more" if len(reasons) > 2 else ""
-    return _finding(subject_of(cell), cell, verdict, "; ".join(reasons[:2]) + more, same)
+    return _finding(subject_of(cell), cell, verdict, listed(differing or unknown), same)
 
 
 def _difference(then: Entry, run: Run) -> str:

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from paftbench.analysis.cells import Cell
 from paftbench.analysis.check.finding import Finding, Verdict
-from paftbench.analysis.check.rule import Bound, Judged, judge
+from paftbench.analysis.check.rule import Bound, Judged, few, judge, listed
 from paftbench.analysis.check.selecting import Selected, subject_of
 from paftbench.analysis.check.values import LEARNT, NO_STRIKE, broke, sample_of, unusable
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.analysis.stats import Summary, claim_of, wilson
+from paftbench.analysis.stats import Summary, wilson
 from paftbench.expectation import OUTCOME, Expectation
+from paftbench.store import LOG
 
 
 def judge_expectations(selected: Sequence[Selected], sweep: Sweep) -> list[Finding]:
@@ -31,7 +32,7 @@ def judge_trials(sweep: Sweep) -> list[Finding]:
     for run in sweep.selected:
         if run.outcome == "error":
             lines = str(run.get("reason") or "no reason recorded").strip().splitlines()
-            found.append(_failed(run, f"ended in error: {lines[-1]}; see {run.record.path / 'log.txt'}", error=True))
+            found.append(_failed(run, f"ended in error: {lines[-1]}; see {run.record.path / LOG}", error=True))
         elif run.golden and run.result is not None and run.outcome not in LEARNT:
             found.append(_failed(run, f"training without faults {broke(run)}", error=False))
     return found
@@ -67,28 +68,22 @@ def _outcomes(never: Sequence[str], cell: Cell) -> Judged:
     hits = [run for run in rated if run.outcome in never]
     low, high = wilson(len(hits), len(rated))
     low = low if hits else 0.0  # but for rounding it is
-    count = len({run.seed for run in rated})
     summary = Summary(
         mean=len(hits) / len(rated) if rated else None, low=low if rated else None, high=high if rated else None,
-        points=(), claim=claim_of(5 if rated else 0),
+        points=(), claim="interval" if rated else "none",
     )  # fmt: skip
-    return Judged(verdict=_rate_verdict(hits, cell, count), reason=_rate_reason(hits, cell, count), summary=summary)
+    verdict, reason = _on_rate(hits, cell)
+    return Judged(verdict=verdict, reason=reason, summary=summary)
 
 
-def _rate_verdict(hits: Sequence[Run], cell: Cell, seeds: int) -> Verdict:
+def _on_rate(hits: Sequence[Run], cell: Cell) -> tuple[Verdict, str]:
     if hits:
-        return "fail"
-    return "inconclusive" if seeds < 3 or _unrated(cell) else "pass"
-
-
-def _rate_reason(hits: Sequence[Run], cell: Cell, seeds: int) -> str:
-    if hits:
-        return "; ".join(f"s{run.seed} {broke(run)}" for run in hits[:2]) + (
-            f"; and {len(hits) - 2} more" if len(hits) > 2 else ""
-        )
-    if missing := _unrated(cell):
-        return "; ".join(missing[:2])
-    return f"{seeds} seeds; fewer than 3 allow no claim" if seeds < 3 else ""
+        return "fail", listed([f"s{run.seed} {broke(run)}" for run in hits])
+    if unrated := _unrated(cell):
+        return "inconclusive", listed(unrated)
+    if cell.seeds < 3:
+        return "inconclusive", few(cell.seeds)
+    return "pass", ""
 
 
 def _unrated(cell: Cell) -> list[str]:

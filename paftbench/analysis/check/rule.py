@@ -4,6 +4,7 @@ The bound is an engineering one, written down in the experiment; it is no p-valu
 3 seeds give no claim, 3 or 4 the range of the runs, 5 and more a paired bootstrap interval of their mean.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, sqrt
 from statistics import stdev
@@ -91,20 +92,20 @@ def judge(sample: Sample, bound: Bound) -> Judged:
 
 def _verdict(sample: Sample, bound: Bound, summary: Summary) -> tuple[Verdict, str]:
     if sample.broken:
-        return "fail", _listed(sample.broken)
+        return "fail", listed(sample.broken)
     mean = summary.mean
     if mean is None:
-        return "inconclusive", _listed(sample.unknown or sample.left_out) or "no run has this number"
+        return "inconclusive", listed(sample.unknown or sample.left_out) or "no run has this number"
     if not bound.holds(mean):
         return "fail", f"the mean {_shown(mean)} does not hold {bound.text}"
     if sample.unknown:
-        return "inconclusive", _listed(sample.unknown)
-    also = f"; {_listed(sample.left_out)}" if sample.left_out else ""
+        return "inconclusive", listed(sample.unknown)
+    also = f"; {listed(sample.left_out)}" if sample.left_out else ""
     if summary.low is None or summary.high is None:
         count = len(set(sample.seeds))
-        return "inconclusive", f"{_counted(count, 'seed')} with a number; fewer than 3 allow no claim{also}"
+        return "inconclusive", few(count) + also
     if bound.holds(summary.low) and bound.holds(summary.high):
-        return "pass", _listed(sample.left_out)
+        return "pass", listed(sample.left_out)
     return "inconclusive", _resolution(sample, bound, mean, summary.low, summary.high) + also
 
 
@@ -145,10 +146,12 @@ def _shown(value: float) -> str:
     return number(value)
 
 
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def few(seeds: int) -> str:
+    """Why so few seeds say nothing."""
+    return f"{seeds} seed{'' if seeds == 1 else 's'} with a number; fewer than 3 allow no claim"
 
 
-def _listed(reasons: tuple[str, ...], most: int = 2) -> str:
+def listed(reasons: Sequence[str], most: int = 2) -> str:
+    """The first reasons, and how many more there are."""
     more = len(reasons) - most
     return "; ".join(reasons[:most]) + (f"; and {more} more" if more > 0 else "")
