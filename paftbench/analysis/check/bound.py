@@ -19,9 +19,9 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.outcome import BROKE_DOWN
 
-# Twice the period of PAFT-Sync multiplies the divergence by 1.84 (state params) or 2.23 (all) at a constant rate, H 5 to
-# 10, and by 1.59 in ci/quick, whose rate decays, H 10 to 20, by the closed forms of paftbench.theory (momentum .9): a
-# factor below those finds it. Unchanged systems differ by less than a tenth under noise.
+# By the closed forms of paftbench.theory (momentum .9), twice the period of PAFT-Sync multiplies the divergence by 1.84
+# (state params) or 2.23 (all) at a constant rate, H 5 to 10, and by 1.59 in ci/quick, whose rate decays, H 10 to 20: a
+# factor below those finds it. Under noise, seeds of an unchanged system differ by a few per cent.
 FACTOR: Final = 1.5
 OVERHEAD_FACTOR: Final = 1.25  # step times of the same code on a shared machine differ by a tenth
 NO_DRIFT: Final = 1e-6  # a divergence below it is rounding: replicas are equal

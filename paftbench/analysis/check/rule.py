@@ -97,7 +97,7 @@ def _verdict(sample: Sample, bound: Bound, summary: Summary) -> tuple[Verdict, s
     if mean is None:
         return "inconclusive", listed(sample.unknown or sample.left_out) or "no run has this number"
     if not bound.holds(mean):
-        return "fail", f"the mean {_shown(mean)} does not hold {bound.text}"
+        return "fail", f"the mean {number(mean)} does not hold {bound.text}"
     if sample.unknown:
         return "inconclusive", listed(sample.unknown)
     also = f"; {listed(sample.left_out)}" if sample.left_out else ""
@@ -114,10 +114,10 @@ def _resolution(sample: Sample, bound: Bound, mean: float, low: float, high: flo
     side = bound.broken_side(low, high)
     count = len(set(sample.seeds))
     kind = f"range of {count} seeds" if count < 5 else "interval"
-    says = f"the mean {_shown(mean)} holds {bound.text}, but the {kind} {_shown(low)}..{_shown(high)} reaches beyond"
+    says = f"the mean {number(mean)} holds {bound.text}, but the {kind} {number(low)}..{number(high)} reaches beyond"
     seeds = seeds_to_tell(stdev(sample.values), abs(side - mean), count)
     ways = [f"about {seeds} seeds"] if seeds is not None else []
-    ways += [f"a {bound.called} of {_shown(low if side == bound.at_least else high)}"] if bound.called else []
+    ways += [f"a {bound.called} of {number(low if side == bound.at_least else high)}"] if bound.called else []
     return f"{says}; {' or '.join(ways)} would tell" if ways else f"{says}, and lies too close for more seeds to tell"
 
 
@@ -140,10 +140,6 @@ def resolvable(spread: float, seeds: int) -> float:
 
 def _slack(bound: float) -> float:
     return ROUNDING * max(1.0, abs(bound))
-
-
-def _shown(value: float) -> str:
-    return number(value)
 
 
 def few(seeds: int) -> str:
