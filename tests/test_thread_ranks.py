@@ -129,12 +129,15 @@ def test_shuffling_loader_without_a_generator_is_the_same_each_time() -> None:
     assert first == again and first[0] != first[1]
 
 
-def test_mitigations_act(request: pytest.FixtureRequest) -> None:
+def test_mitigations_act() -> None:
     ranks = FaultyRanks(4)
     for overlap in (False, True):
         sync = paftbench.Mitigation("paft_sync", period=5, overlap=overlap)
         run = ranks.run(train, build, faults=[FLIPS], mitigations=[sync])
         assert run.syncs == 2 and run.extra_bytes > 0 and run.steps == 10
+        assert run.outcomes[0].synced_last
+    uneven = ranks.run(train, build, mitigations=[paftbench.Mitigation("paft_sync", period=4)])
+    assert uneven.syncs == 2 and not uneven.outcomes[0].synced_last
     ranks.run(train, build, faults=[FLIPS], mitigations=[paftbench.Mitigation("regather")]).assert_replicas_agree()
 
 
