@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.ddp import uncompiled
 
-SHARDED = "each rank holds a part of every gradient, and there is no hook that sees what it received"
+SHARDED = "each parameter has one owner, so ranks cannot drift apart (the replicas of HSDP can: see docs/limits.md)"
 REASONS = {
     "DataParallel": "one process holds one gradient, so no ranks could differ",
     "FullyShardedDataParallel": SHARDED,
