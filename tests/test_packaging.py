@@ -148,7 +148,8 @@ def test_every_registered_plugin_names_a_file_that_exists() -> None:
         for target in group.values():
             module, _, cls = target.partition(":")
             source = ROOT / (module.replace(".", "/") + ".py")
-            assert cls in {node.name for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)}
+            classes = {node.name for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)}
+            assert not cls or cls in classes  # pytest's plugin is a module
 
 
 def test_no_file_names_the_machine_it_was_written_on() -> None:
