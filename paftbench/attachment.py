@@ -1,5 +1,6 @@
 """Faults and mitigations on a user's own DDP model and optimizer, without a change to the training loop."""
 
+import copy
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from paftbench.layout import Layout, trainable
 from paftbench.metrics import Clock, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.pipeline import Pipeline
+from paftbench.progress import Progress
 from paftbench.ranks import Ranks
 from paftbench.reduction import Reduction
 from paftbench.replicas import Replicas
@@ -47,8 +49,7 @@ class Attachment:
         exact: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        if accumulation < 1:
-            raise ValueError(f"accumulation (backward passes per step) must be >= 1, got {accumulation}")
+        self._progress = Progress(accumulation=accumulation)
         model, scaler = ddp_of(ddp), enabled(scaler)
         optimizer = real_optimizer(optimizer, scaler)
         named = trainable(model.module)
@@ -61,13 +62,9 @@ class Attachment:
         replicas = Replicas(self.layout, ranks, [model.module], optimizer, owners)
         injector = Injector(faults, self.layout, ranks, seed=seed, separate=model.find_unused_parameters)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
-        self._accumulation = accumulation
         self._reduction = Reduction(self.layout, [parameter for _, parameter in named], ranks, mitigations)
-        self._rounds = 0
-        self._updates = 0
         self._in_round = False
-        self._undecided = False
-        self._mitigated = False
+        self._striking = False
         self._relay.receiver = self
         self._scaling: Scaling | None = None
         if scaler is not None:
@@ -101,13 +98,30 @@ class Attachment:
         """RMS over ranks of the distance to the mean parameters; every rank must call it."""
         return spread(self.pipeline.replicas.parameters, self.pipeline.replicas.ranks)
 
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's part of a checkpoint taken between two steps: what is pending, counts, what faults remember.
+
+        No rank waits for another. Tensors, numbers, strings, lists and dicts only, so it loads with `weights_only`.
+        """
+        state = {"plugins": self._plugins(), **self._progress.state_dict(), "pipeline": self.pipeline.state_dict()}
+        return copy.deepcopy(state)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from `state_dict()`; model, optimizer, scaler and schedule are the user's to restore, on each rank.
+
+        `ValueError` where the attachment was made with other faults or mitigations.
+        """
+        if saved["plugins"] != self._plugins():
+            raise ValueError(f"the state is of {saved['plugins']}, but attached are {self._plugins()}")
+        self._progress.load_state_dict(saved)
+        self.pipeline.load_state_dict(copy.deepcopy(saved["pipeline"]))
+
     def detach(self) -> None:
         """Apply what mitigations hold back and leave plain DDP, bit for bit. Every rank must call it."""
         if self._relay.receiver is not self:
             return
         if self._relay.failure is None:
-            if self._undecided:
-                self._close_step(skipped=True)
+            self.starting()
             self.pipeline.flush()
         self._unplug()
 
@@ -119,18 +133,22 @@ class Attachment:
     ) -> None:
         if kind is None and self._relay.receiver is self:
             try:
-                self._check_used()
+                self._progress.require_used()
             except RuntimeError:
                 self._unplug()
                 raise
             self.detach()
         self._unplug()
 
+    def _plugins(self) -> list[str]:
+        faults = [f"fault {cover.fault.name}" for cover in self.pipeline.injector.covers]
+        return faults + [f"mitigation {mitigation.name}" for mitigation in self.pipeline.mitigations]
+
     # --- what the model's hook calls ---------------------------------------------------------------------------------
 
     def starting(self) -> None:
         """Close a step whose update was skipped, before the parameters are read again."""
-        if self._undecided:
+        if self._progress.undecided:
             self._close_step(skipped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -146,32 +164,27 @@ class Attachment:
 
     def finished(self) -> None:
         """The round's gradients are in place: strikes and mitigations on the last round of a step."""
-        self._in_round = False
-        self._rounds += 1
-        if not self._striking_round(self._rounds):
+        progress, self._in_round = self._progress, False
+        progress.rounds += 1
+        if not self._striking:
             return
-        self._undecided, self._mitigated = True, False
+        progress.undecided, progress.mitigated = True, False
         self.pipeline.received()
         if self._scaling is None:
             self._mitigate()
 
     def _begin_round(self) -> None:
-        if self._undecided:
-            self._close_step(skipped=True)
-        self._in_round = True
-        self._striking = self._striking_round(self._rounds + 1)
+        self.starting()
+        self._in_round, self._striking = True, self._progress.in_last
         if self._striking:
             self.pipeline.begin()
-
-    def _striking_round(self, number: int) -> bool:
-        return number % self._accumulation == 0
 
     # --- what the optimizer's hooks and the scaler call --------------------------------------------------------------
 
     @untraced
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if all(argument is None for argument in (*args[1:], *kwargs.values())):  # a closure runs backward() in step()
-            self._check_called()
+            self._progress.require_complete()
         if self._scaling is None and calling_scaler() is not None:
             raise RuntimeError(
                 "the optimizer is stepped by a GradScaler that was not given to attach(): a rank could skip its update "
@@ -185,54 +198,34 @@ class Attachment:
 
     @untraced
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._check_called()
+        self._progress.require_complete()
         if self._scaling is None:
             self.stepped(skipped=False)
 
     def unscaling(self) -> None:
         """Refuse to unscale gradients that are not complete."""
-        self._check_called()
+        self._progress.require_complete()
 
     def unscaled(self, skipping: bool) -> None:
         """Mitigate the gradients now that they are in their own units."""
-        if self._undecided and not self._mitigated:
+        if self._progress.undecided and not self._progress.mitigated:
             self._mitigate(skipped=skipping)
 
     def stepped(self, skipped: bool) -> None:
         """The optimizer, or its scaler, has decided: close the step."""
-        self._updates += 1
-        if self._undecided:
+        self._progress.updates += 1
+        if self._progress.undecided:
             self._close_step(skipped=skipped)
 
     def _mitigate(self, *, skipped: bool = False) -> None:
-        self._mitigated = True
+        self._progress.mitigated = True
         self.pipeline.mitigate_gradients(skipped=skipped)
 
     def _close_step(self, *, skipped: bool) -> None:
-        self._undecided = False
-        if not self._mitigated:
+        self._progress.undecided = False
+        if not self._progress.mitigated:
             self._mitigate(skipped=skipped)
         self.pipeline.updated(skipped=skipped)
-
-    def _check_called(self) -> None:
-        if self._rounds == 0:
-            raise RuntimeError(
-                "the hook was never called: no gradient went through the attached DDP model; call the DDP model, "
-                "not its .module, and run backward() outside no_sync() before the optimizer's step"
-            )
-        if self._rounds % self._accumulation:
-            raise RuntimeError(
-                f"accumulation (backward passes per step) is {self._accumulation}, but the optimizer stepped after "
-                f"{self._rounds % self._accumulation}; passes inside no_sync() do not count"
-            )
-
-    def _check_used(self) -> None:
-        self._check_called()
-        if self._updates == 0:
-            raise RuntimeError(
-                f"the attached optimizer was never stepped: {self._rounds} backward passes, but no call of its step(), "
-                "nor of scaler.step(); attach the optimizer that the loop uses"
-            )
 
     def _unplug(self) -> None:
         for hook in self._hooks:

@@ -137,13 +137,15 @@ class Injector:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; rows have to be drained first."""
-        return {"states": self.states, "counts": vars(self.counts).copy(), "logged": self._log.logged}
+        counts = vars(self.counts).copy()
+        return {"states": self.states, "counts": counts, "logged": self._log.logged, "step": self._step}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.states = saved["states"]
         self._kinds.clear()
         self.counts = Strikes(**saved["counts"])
         self._log.logged = saved["logged"]
+        self._step = saved["step"]
 
     def _draw(self, covers: Sequence[Cover]) -> None:
         drawn = [strikes_at(cover, self.ranks, self._step, self._attempt) for cover in covers]

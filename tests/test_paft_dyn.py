@@ -203,6 +203,14 @@ def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None
         assert periods == [2, 2, 2], rule
 
 
+def test_a_single_rank_has_no_drift_and_nothing_to_estimate() -> None:
+    for rule in ("paper", "code", "consensus"):
+        dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
+        alone = quadratic(dim=10, world_size=1, curvature=1.0, faults=[noise(0.1)], mitigations=[dyn])
+        ((_, decision),) = decisions(alone, 3)
+        assert decision["sigma"] is None and 2 <= decision["period"] <= 7, rule
+
+
 @pytest.mark.parametrize("workload", [ResNet(), Gpt2(), Llama2()])
 def test_norm_layers_biases_and_the_lm_head_are_not_profiled(workload: Any) -> None:
     slots = Layout.of(workload.model()).slots

@@ -96,7 +96,7 @@ class PaftDyn(Averaging):
         groups = self._responses(step)
         variance = sum(group.share * _drift_of(step, group)[0] for group in groups or [])
         sigma = nan
-        if variance > 0:
+        if variance > 0 and step.ranks.world_size > 1:
             sigma = theory.noise_std(seen.rms(seen.scaled), variance, ranks=step.ranks.world_size)
         chosen, used = self._chosen(step, seen, groups, sigma)
         step.decision = Decision(
