@@ -71,8 +71,9 @@ def _verified(cls: Any, *, fast: bool) -> bool:
 def _line(found: Any) -> str:
     if found.broken:
         label, told = found.broken[0]
-        where = "; ".join(part for part in (label, f"{len(found.broken)} of {found.tried} cases") if part)
-        return f"{found.promise.sentence}: {told} ({where})"
+        share = f"{len(found.broken)} of {found.tried} cases" if found.tried > 1 else ""
+        where = "; ".join(part for part in (label, share) if part)
+        return f"{found.promise.sentence}: {told}" + (f" ({where})" if where else "")
     if not found.tried:
         return f"{found.promise.sentence}: not tried, {found.reason or 'nothing to try it on'}"
     return found.promise.sentence + (f" ({found.tried} cases)" if found.tried > 1 else "")

@@ -1,0 +1,146 @@
+"""`paftbench verify`: a line per promise, exit 1 where one is broken, and what it may be given."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fault_models
+from paftbench import plugins
+from paftbench.cli.main import exit_code
+
+DEFECTS = Path(__file__).parent / "contract_defects"
+SHIPPED = Path(fault_models.__file__).parent
+
+TWO = '''
+"""A good fault model and a bad mitigation."""
+
+from dataclasses import dataclass
+
+from paftbench.faults import SparseFault
+from paftbench.mitigations import Mitigation, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zeroed(SparseFault):
+    """Struck elements become zero."""
+
+    name = "zeroed"
+    units = {"per_element": (0.0, 1.0)}
+    unit: str = "per_element"
+
+    def change(self, value_K, draws):
+        return value_K.new_zeros(len(value_K))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(Mitigation):
+    """Divides by what may be zero."""
+
+    name = "careless"
+
+    def on_gradients(self, step: Step) -> None:
+        raise ZeroDivisionError("division by zero")
+'''
+
+
+@pytest.fixture(autouse=True)
+def forget() -> object:
+    """Plugins of files are registered for the process; later tests see those that are installed."""
+    before = {kind: dict(found) for kind, found in plugins._from_files.items()}
+    yield
+    for kind, found in before.items():
+        plugins._from_files[kind].clear()
+        plugins._from_files[kind].update(found)
+
+
+def lines(text: str, word: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"  {word}")]
+
+
+def test_a_shipped_fault_model_holds_and_every_promise_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["verify", "--fast", str(SHIPPED / "gaussian_noise.py")]) == 0
+    out, err = capsys.readouterr()
+    title, *rest = out.splitlines()
+    assert title.startswith("fault model gaussian_noise (") and title.endswith("gaussian_noise.py)")
+    assert "  holds   every dtype it declares is really struck (4 cases)" in rest
+    assert len(lines(out, "holds")) == 31 and lines(out, "BROKEN") == []
+    assert rest[-1] == "  31 promises hold, 0 broken, 1 not tried"
+    assert err.splitlines() == ["verify: fault model gaussian_noise, the fast part"]
+
+
+def test_an_installed_plugins_file_is_that_plugin_and_a_name_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    before = dict(plugins._from_files["fault_models"])
+    assert exit_code(["verify", "--fast", "stale_shard"]) == 0
+    by_name = capsys.readouterr().out
+    assert exit_code(["verify", "--fast", str(SHIPPED / "stale_shard.py")]) == 0
+    assert capsys.readouterr().out == by_name
+    assert plugins._from_files["fault_models"] == before
+
+
+def test_a_broken_promise_is_named_with_what_was_expected_and_got(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(TWO)
+    assert exit_code(["verify", "--fast", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "verify: fault model zeroed, the fast part", "verify: mitigation careless, the fast part",
+    ]  # fmt: skip
+    good, bad = out.split("mitigation careless")
+    assert lines(good, "BROKEN") == [] and len(lines(good, "holds")) == 32
+    number = 1 + file.read_text().splitlines().index('        raise ZeroDivisionError("division by zero")')
+    error = f"expected no error, got ZeroDivisionError: division by zero (two.py, line {number})"
+    assert f"  BROKEN  training without faults stays finite: {error}" in bad.splitlines()
+    assert re.search(r"  \d+ promises hold, \d+ broken, \d+ not tried$", bad.rstrip())
+
+
+def test_what_cannot_be_built_is_told_by_its_declaration_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "unfinished.py"
+    fault_model = TWO.split("@dataclass(frozen=True, kw_only=True)\nclass Careless")[0]
+    file.write_text(fault_model.replace('unit: str = "per', 'unit = "per'))
+    assert exit_code(["verify", "--fast", str(file)]) == 1
+    broken = lines(capsys.readouterr().out, "BROKEN")
+    assert any("units ranges sites and dtypes are declared: expected a default unit among" in line for line in broken)
+
+
+def test_a_mitigation_is_told_whether_it_changes_healthy_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["verify", "--fast", "regather"]) == 0
+    assert "  note    without faults it trains with the very bits of plain DDP" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "plugin file .*nothing.py does not exist"),
+        ("1 / 0", "plugin file .*nothing.py: ZeroDivisionError: division by zero"),
+        ("x = 1", "plugin file .*nothing.py defines no fault model, mitigation or workload"),
+    ],
+)
+def test_a_file_without_plugins_is_a_mistake_of_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, expected: str
+) -> None:
+    file = tmp_path / "nothing.py"
+    if text is not None:
+        file.write_text(text)
+    assert exit_code(["verify", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and re.fullmatch(f"paftbench: error: {expected}\n", err)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["verify", "paft_sink"]) == 2
+    assert "no plugin 'paft_sink'; did you mean 'paft_sync'?" in capsys.readouterr().err
+    assert exit_code(["verify"]) == 2
+
+
+def test_a_copy_of_a_shipped_file_is_tried_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "stale_shard.py"
+    shutil.copy(SHIPPED / "stale_shard.py", copy)
+    copy.write_text(copy.read_text().replace("return changed", "return changed + 1"))
+    assert exit_code(["verify", "--fast", str(copy)]) == 1
+    assert "BROKEN  the counts it reports are what really changed" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""Fault models that belong to another project than paftbench."""
