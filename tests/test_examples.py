@@ -180,7 +180,7 @@ def said(lines: Sequence[str], about: str) -> str:
 
 @cache
 def ranks_of(name: str) -> list[dict[str, Any]]:
-    return together(trainer if name == "hf_trainer" else looped, 2, name)
+    return together(trainer if name == "hf_trainer" else looped, 2, name, limit_s=150.0)
 
 
 @pytest.mark.parametrize("name", NAMES)
