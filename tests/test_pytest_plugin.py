@@ -123,7 +123,7 @@ def check_foreign(said: str) -> None:
         "the run does not converge like the golden run: mean of ranks is 0.0",
         "mean of the last 1 of 8 points, lower is better; margin 0.02",
         "faults: gaussian_noise(degree=0.1",
-        "mitigations: PaftSync(",
+        "mitigations: paft_sync(",
         "at the end: divergence 0, 8 synchronisations",
     ):
         assert part in said, f"{part!r} is missing in\n{said}"

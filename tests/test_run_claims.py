@@ -209,6 +209,15 @@ def test_what_is_not_finite_agrees_only_with_itself() -> None:
     assert largest_difference(infinite).size == 0.0 and root_mean_square(infinite) == 0.0
 
 
+def test_run_describes_itself_in_the_words_of_its_plugins() -> None:
+    fault = paftbench.Fault("bit_flip", name="late", degree=0.5, ranks=[1], schedule={"kind": "window", "start": 3})
+    told = run_of(
+        [FALLING] * 2, faults=(fault,), mitigations=(paftbench.Mitigation("clip_value", limit=0.5),)
+    ).describe()
+    assert "faults: bit_flip(degree=0.5, unit=per_element, bits=any, site=result, ranks=[1], schedule=" in told
+    assert ") named 'late'\n  mitigations: clip_value(limit=0.5)\n" in told
+
+
 def test_sample_names_the_seeds_that_fail() -> None:
     pairs = [(golden_of([FALLING] * 2, seed=s), run_of([ending(0.1 + s)] * 2, seed=s)) for s in range(3)]
     sample = Sample(pairs)

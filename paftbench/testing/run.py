@@ -1,10 +1,13 @@
 """A finished run of all ranks: its numbers, and what a test may claim of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paftbench.faults import Fault, fault_spec
 from paftbench.injector import Strikes
+from paftbench.mitigations.contract import Mitigation
+from paftbench.plugins import field_values
 from paftbench.testing.comparison import compared
 from paftbench.testing.curve import mean_curve
 from paftbench.testing.rank import Outcome, Task
@@ -137,7 +140,7 @@ class Run:
             [
                 f"  run: {self.world_size} ranks as {self.ranks_as}, seed {self.task.seed}, {self.steps} steps",
                 f"  faults: {'; '.join(_fault(fault) for fault in self.task.faults) or 'none'}",
-                f"  mitigations: {'; '.join(str(mitigation) for mitigation in self.task.mitigations) or 'none'}",
+                f"  mitigations: {'; '.join(_plugin(mitigation) for mitigation in self.task.mitigations) or 'none'}",
                 f"  strikes: {strikes.drawn} drawn, {strikes.landed} landed (by rank: {by_rank}), "
                 f"{strikes.changed} changed bits",
                 f"  at the end: divergence {self.divergence:.4g}, {self.syncs} synchronisations, "
@@ -167,7 +170,14 @@ class Run:
 
 def _fault(fault: Fault) -> str:
     spec = fault_spec(fault)
-    name, model = spec.pop("name"), spec.pop("model")
     usual = {"ranks": "all", "parameters": "*", "persistence": "transient", "schedule": "every_step"}
-    fields = ", ".join(f"{key}={value}" for key, value in spec.items() if usual.get(key) != value)
-    return f"{model}({fields})" + (f" named {name!r}" if name != model else "")
+    kept = {key: value for key, value in spec.items() if key not in ("name", "model") and usual.get(key) != value}
+    return f"{fault.model.name}({_listed(kept)})" + (f" named {fault.name!r}" if fault.name != fault.model.name else "")
+
+
+def _plugin(mitigation: Mitigation) -> str:
+    return f"{mitigation.name}({_listed(field_values(mitigation))})"
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
