@@ -210,10 +210,10 @@ def test_what_is_not_finite_agrees_only_with_itself() -> None:
 
 
 def test_run_describes_itself_in_the_words_of_its_plugins() -> None:
-    fault = paftbench.Fault("bit_flip", name="late", degree=0.5, ranks=[1], schedule={"kind": "window", "start": 3})
-    told = run_of(
-        [FALLING] * 2, faults=(fault,), mitigations=(paftbench.Mitigation("clip_value", limit=0.5),)
-    ).describe()
+    window = {"kind": "window", "start": 3, "stop": 9}
+    fault = paftbench.Fault("bit_flip", name="late", degree=0.5, ranks=[1], schedule=window)
+    clip = paftbench.Mitigation("clip_value", limit=0.5)
+    told = run_of([FALLING] * 2, faults=(fault,), mitigations=(clip,)).describe()
     assert "faults: bit_flip(degree=0.5, unit=per_element, bits=any, site=result, ranks=[1], schedule=" in told
     assert ") named 'late'\n  mitigations: clip_value(limit=0.5)\n" in told
 
