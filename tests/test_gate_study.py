@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from paftbench.analysis.stats import wilson
 from paftbench.environment import environment
 from paftbench.experiment import load, plan
 from paftbench.files import read_json
@@ -65,17 +66,16 @@ def test_the_study_counts_false_alarms_and_finds_what_is_worse(
         results = {item.id: read_record(tmp_path / item.id).result for item in items}
         trained[name] = script.Trained(root=tmp_path, plans=[item.spec() for item in items], results=results)
     found = script.study(trained, 2)
-    unchanged, *worse = found["shifts"]
-    assert unchanged["expect"]["fail"]["hits"] == unchanged["bound"][0]["fail"]["hits"] == 0
-    assert unchanged["expect"]["fail"]["of"] == 2
+    (shipped, *_), (_, by_one, *_) = found["shifts"][0]["gates"], found["shifts"][-1]["gates"]
+    assert shipped["expect"]["fail"] == {"hits": 0, "of": 2, "interval": wilson(0, 2)}
+    assert shipped["bound"]["fail"]["hits"] == 0
     # Three spreads are beyond a margin of one, and far within the tolerance.
-    assert worse[-1]["bound"][1]["fail"]["hits"] == 2 and worse[-1]["bound"][0]["not pass"]["hits"] == 0
+    assert by_one["bound"]["fail"]["hits"] == 2 and found["shifts"][-1]["gates"][0]["bound"]["not pass"]["hits"] == 0
     (real,) = found["real"]
-    assert real["bound"][0]["fail"]["hits"] == 2 and real["size_in_spreads"]["golden"] > 10
+    assert real["gates"][0]["bound"]["fail"]["hits"] == 2 and real["size_in_spreads"]["golden"] > 10
     assert len(found["tails"]["golden"]) == 10
     text = script.table(found)
-    assert max(map(len, text.splitlines())) <= 100 or "a tenth of the rate (" in text
-    assert "unchanged: expect" in text and "0/2  0%..66%" in text
+    assert "unchanged" in text and "as shipped 20.0000" in text and "0/2   0%..66%" in text
 
 
 @pytest.mark.skipif(not KEPT.is_file(), reason="the study has no committed numbers")
