@@ -10,7 +10,7 @@ from mutants import LOADED
 from small_gate import YAML, changed, check, copied, prepare, refused, spoil
 
 from paftbench.cli import sweeping
-from paftbench.files import read_json
+from paftbench.files import read_json, write_json
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +144,15 @@ def test_results_of_another_revision_are_warned_of(folder: Path, capsys: pytest.
     spoil(folder, "s1", lambda result: result["environment"].update(git={"sha": "f" * 40, "dirty": False}))
     assert check(folder) == 0
     assert "4 of 12 results kept from before were made by paftbench 0.1.0 fffffff, this is" in capsys.readouterr().err
+
+
+def test_results_from_before_a_plugin_was_changed_are_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (folder / "small").glob("*/trial.json"):
+        write_json(path, {**read_json(path), "sources": {"quadratic": "0" * 64}})
+    assert check(folder) == 0
+    assert "12 of 12 results kept from before were made before a plugin was changed" in capsys.readouterr().err
 
 
 def test_results_with_other_plugin_files_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,10 +206,14 @@ def _warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | 
     line = older([record.result or {} for _, record in found], environment(), command) if found else ""
     if line:
         message(f"paftbench: warning: {line}")
-    others = sum(record.planned["plugins"] != list(item.plugins) for item, record in found)
-    if others:
-        count = f"{others} of {len(found)} results kept from before"
-        message(f"paftbench: warning: {count} were made with other plugin files; {command} --force runs them again")
+    counts = {
+        "with other plugin files": sum(record.planned["plugins"] != list(item.plugins) for item, record in found),
+        "before a plugin was changed": sum(record.planned["sources"] != item.sources for item, record in found),
+    }
+    for what, count in counts.items():
+        if count:
+            kept_ones = f"{count} of {len(found)} results kept from before were made {what}"
+            message(f"paftbench: warning: {kept_ones}; {command} --force runs them again")
 
 
 def _with_plugins(plugins: Sequence[Path] | None) -> list[str]:
