@@ -93,9 +93,8 @@ def outside(site: Path, folder: Path, *arguments: str) -> "subprocess.CompletedP
 
 
 def test_the_wheel_works_outside_a_clone(site: Path, tmp_path: Path) -> None:
-    imports = (
-        "import paftbench, fault_models, experiments as e\nfor m in (paftbench, fault_models, e): print(m.__file__)"
-    )
+    names = "paftbench, fault_models, experiments"
+    imports = f"import {names}\nfor module in ({names}): print(module.__file__)"
     files = outside(site, tmp_path, "-c", imports).stdout.split()
     assert len(files) == 3 and all(file.startswith(str(site)) for file in files)
     command = ("-m", "paftbench.cli.main")
