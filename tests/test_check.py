@@ -148,7 +148,7 @@ def test_an_outcome_that_never_came_shows_its_wilson_interval(tmp_path: Path) ->
 def test_a_faulty_run_without_a_strike_is_never_a_pass(tmp_path: Path) -> None:
     a_sweep(tmp_path, [0.98] * 3, drawn=0)
     for one in found(tmp_path, expects("quality_lost", at_most=1), expects(OUTCOME, never=("crashed",))):
-        assert one.verdict == "inconclusive" and "s0 drew no strike" in one.reason
+        assert one.verdict == "inconclusive" and "s0, s1, s2: drew no strike" in one.reason
     (one,) = found(tmp_path, expects("strikes", at_least=1))
     assert one.verdict == "fail" and one.number == 0
 

@@ -93,7 +93,7 @@ def test_twice_the_divergence_or_bytes_fail_and_drift_without_any_before(folder:
     found = by_value(folder)
     assert found["noise paft_sync", "divergence"].verdict == "fail"
     assert found["noise paft_sync", "bytes"].number == 2.0 and found["noise paft_sync", "bytes"].verdict == "fail"
-    assert found["golden", "divergence"].reason.startswith("s0 has 0.500, the baseline 0.000")
+    assert found["golden", "divergence"].reason.startswith("s0, s1, s2: has 0.500, the baseline 0.000")
 
 
 def test_what_others_are_measured_by_is_not_held(ran: Path) -> None:

@@ -120,7 +120,7 @@ def test_an_expectation_that_cannot_be_judged_is_one_line(
 def test_nothing_has_run_is_inconclusive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(folder / "small")
     assert check(folder) == 3
-    assert "s0 has not run" in capsys.readouterr().out
+    assert "s0, s1, s2: has not run" in capsys.readouterr().out
 
 
 def test_no_baseline_is_written_from_a_trial_in_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

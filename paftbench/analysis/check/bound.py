@@ -10,7 +10,7 @@ from paftbench.analysis.cells import Cell, cells, overhead
 from paftbench.analysis.check.baseline import Baseline, Entry
 from paftbench.analysis.check.expectations import finding_of
 from paftbench.analysis.check.finding import Finding
-from paftbench.analysis.check.rule import Bound, Sample, judge, resolvable
+from paftbench.analysis.check.rule import Bound, Sample, by_seed, judge, resolvable
 from paftbench.analysis.check.selecting import AVERAGING_LIMIT, subject_of
 from paftbench.analysis.check.trajectory import tail_of
 from paftbench.analysis.check.values import NO_STRIKE, broke, unusable
@@ -99,24 +99,27 @@ def too_fine(sweep: Sweep, margin: float) -> list[str]:
 
 def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
     sign = 1.0 if baseline.metric.get("direction") == "max" else -1.0
-    seeds, values, broken, unknown, left_out = [], [], [], [], []
+    seeds, values = [], []
+    broken: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str]] = []
+    left_out: list[tuple[int, str]] = []
     for run in cell.runs:
         then = baseline.entry(run)
         absent, tail = unusable(run), tail_of(run)
         if absent is not None and absent.why == "unknown":
-            unknown.append(f"s{run.seed} {absent.reason}")
+            unknown.append((run.seed, absent.reason))
         elif then.outcome in BROKE_DOWN or then.quality is None:
-            left_out.append(f"s{run.seed} broke down in the baseline already")
+            left_out.append((run.seed, "broke down in the baseline already"))
         elif run.outcome in BROKE_DOWN or tail is None:
-            broken.append(f"s{run.seed} {broke(run)}, was {then.outcome}")
+            broken.append((run.seed, f"{broke(run)}, was {then.outcome}"))
         elif run.unstruck:
-            unknown.append(f"s{run.seed} {NO_STRIKE}")
+            unknown.append((run.seed, NO_STRIKE))
         else:
             seeds.append(run.seed)
             values.append(sign * (then.quality - tail) + 0.0)  # -0 is 0
     sample = Sample(
-        seeds=tuple(seeds), values=tuple(values), broken=tuple(broken), unknown=tuple(unknown),
-        left_out=tuple(left_out),
+        seeds=tuple(seeds), values=tuple(values), broken=by_seed(broken), unknown=by_seed(unknown),
+        left_out=by_seed(left_out),
     )  # fmt: skip
     bound = Bound(at_most=margin, called="tolerance")
     return finding_of(judge(sample, bound), cell, value="baseline quality", source="baseline", bound=bound.text)
@@ -124,18 +127,19 @@ def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
 
 def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding | None:
     """The mean over seeds of now over then; None where neither has any of it."""
-    seeds, ratios, broken = [], [], []
+    seeds, ratios = [], []
+    broken: list[tuple[int, str]] = []
     for run in cell.runs:
         now, then = cost.now(sweep, run), cost.then(baseline.entry(run))
         if unusable(run) is not None or run.unstruck or now is None or then is None or not isfinite(then):
             continue
         if not isfinite(now) or then <= cost.least < now:
-            broken.append(f"s{run.seed} has {number(now)}, the baseline {number(then)}")
+            broken.append((run.seed, f"has {number(now)}, the baseline {number(then)}"))
         elif then > cost.least:
             seeds.append(run.seed)
             ratios.append(now / then)
     if not broken and not ratios:
         return None
-    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=tuple(broken))
+    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=by_seed(broken))
     bound = Bound(at_most=cost.factor, called="")
     return finding_of(judge(sample, bound), cell, value=cost.value, source="baseline", bound=bound.text)

@@ -6,7 +6,7 @@ from typing import Any
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.check.baseline import Baseline, Entry
 from paftbench.analysis.check.finding import Finding, Verdict
-from paftbench.analysis.check.rule import listed
+from paftbench.analysis.check.rule import by_seed, listed
 from paftbench.analysis.check.selecting import subject_of
 from paftbench.analysis.check.trajectory import end_of, machine_of, windows_of
 from paftbench.analysis.check.values import NO_STRIKE, broke
@@ -31,18 +31,20 @@ def compare_bits(baseline: Baseline, sweep: Sweep) -> list[Finding]:
 
 
 def _compared(baseline: Baseline, cell: Cell) -> Finding:
-    same, differing, unknown = 0, [], []
+    differing: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str]] = []
+    same = 0
     for run in cell.runs:
         if run.result is None or run.outcome == "error":
-            unknown.append(f"s{run.seed} {'has not run' if run.result is None else 'ended in error'}")
+            unknown.append((run.seed, "has not run" if run.result is None else "ended in error"))
         elif says := _difference(baseline.entry(run), run):
-            differing.append(f"s{run.seed} {says}")
+            differing.append((run.seed, says))
         elif run.unstruck:
-            unknown.append(f"s{run.seed} {NO_STRIKE}")
+            unknown.append((run.seed, NO_STRIKE))
         else:
             same += 1
     verdict: Verdict = "fail" if differing else "inconclusive" if unknown else "pass"
-    return _finding(subject_of(cell), cell, verdict, listed(differing or unknown), same)
+    return _finding(subject_of(cell), cell, verdict, listed(by_seed(differing or unknown)), same)
 
 
 def _difference(then: Entry, run: Run) -> str:

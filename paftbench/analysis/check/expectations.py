@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paftbench.analysis.cells import Cell
 from paftbench.analysis.check.finding import Finding, Verdict
-from paftbench.analysis.check.rule import Bound, Judged, few, judge, listed
+from paftbench.analysis.check.rule import Bound, Judged, by_seed, few, judge, listed
 from paftbench.analysis.check.selecting import Selected, subject_of
 from paftbench.analysis.check.values import LEARNT, NO_STRIKE, broke, sample_of, unusable
 from paftbench.analysis.runs import Run, Sweep
@@ -78,7 +78,7 @@ def _outcomes(never: Sequence[str], cell: Cell) -> Judged:
 
 def _on_rate(hits: Sequence[Run], cell: Cell) -> tuple[Verdict, str]:
     if hits:
-        return "fail", listed([f"s{run.seed} {broke(run)}" for run in hits])
+        return "fail", listed(by_seed((run.seed, broke(run)) for run in hits))
     if unrated := _unrated(cell):
         return "inconclusive", listed(unrated)
     if cell.seeds < 3:
@@ -86,10 +86,10 @@ def _on_rate(hits: Sequence[Run], cell: Cell) -> tuple[Verdict, str]:
     return "pass", ""
 
 
-def _unrated(cell: Cell) -> list[str]:
+def _unrated(cell: Cell) -> tuple[str, ...]:
     """Runs that count in no rate, and why."""
     rated = {run.id for run in cell.rated()}
-    return [f"s{run.seed} {_why_unrated(run)}" for run in cell.runs if run.id not in rated]
+    return by_seed((run.seed, _why_unrated(run)) for run in cell.runs if run.id not in rated)
 
 
 def _why_unrated(run: Run) -> str:

@@ -4,7 +4,7 @@ The bound is an engineering one, written down in the experiment; it is no p-valu
 3 seeds give no claim, 3 or 4 the range of the runs, 5 and more a paired bootstrap interval of their mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, sqrt
 from statistics import stdev
@@ -15,6 +15,7 @@ from paftbench.analysis.text import number
 
 ROUNDING = 1e-9  # of a bound or of 1: a difference of two decimal fractions misses its exact value by less
 MANY_SEEDS = 200  # more than anybody would add to a gate
+NAMED = 5  # seeds that a reason lists
 Z95 = 1.96  # a normal mean lies within so many of its standard errors with 95 %
 SPREADS = {"none": "", "range": "range", "interval": "95 %"}
 
@@ -145,6 +146,23 @@ def _slack(bound: float) -> float:
 def few(seeds: int) -> str:
     """Why so few seeds say nothing."""
     return f"{seeds} seed{'' if seeds == 1 else 's'} with a number; fewer than 3 allow no claim"
+
+
+def by_seed(reasons: Iterable[tuple[int, str]]) -> tuple[str, ...]:
+    """(seed, reason) as `s1 crashed`, and where several seeds have the same reason, once for all of them."""
+    groups: dict[str, list[str]] = {}
+    for seed, reason in reasons:
+        groups.setdefault(reason, []).append(f"s{seed}")
+    return tuple(
+        f"{seeds[0]} {reason}"
+        if len(seeds) == 1
+        else f"{', '.join(seeds[:NAMED])}{_and_more(len(seeds) - NAMED)}: {reason}"
+        for reason, seeds in groups.items()
+    )
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def listed(reasons: Sequence[str], most: int = 2) -> str:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Final, Literal
 
 from paftbench.analysis.cells import NO_GAP, gap_closed, overhead
-from paftbench.analysis.check.rule import Sample
+from paftbench.analysis.check.rule import Sample, by_seed
 from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.expectation import MEASURES
@@ -35,9 +35,8 @@ def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
     numbers = [(run.seed, value) for run, value in readings if not isinstance(value, Absent)]
 
     def reasons(why: str) -> tuple[str, ...]:
-        return tuple(
-            f"s{run.seed} {value.reason}" for run, value in readings if isinstance(value, Absent) and value.why == why
-        )
+        absent = ((run.seed, value) for run, value in readings if isinstance(value, Absent))
+        return by_seed((seed, value.reason) for seed, value in absent if value.why == why)
 
     return Sample(
         seeds=tuple(seed for seed, _ in numbers),
