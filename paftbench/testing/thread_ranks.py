@@ -41,6 +41,7 @@ class _Group(threaded.ProcessLocalGroup):
 
 
 def _taking_turns(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @torch.compiler.disable  # a compiled model waits here for others as any other does
     @wraps(method)
     def collective(group: _Group, *args: Any, **kwargs: Any) -> Any:
         assert _turns is not None
