@@ -158,6 +158,16 @@ def test_overhead_that_was_not_timed_is_inconclusive(tmp_path: Path) -> None:
     assert one.verdict == "inconclusive" and "torchrun" in one.reason
 
 
+def test_overhead_is_held_where_it_was_timed(tmp_path: Path) -> None:
+    timed = {"trial": {"placement": "torchrun"}}
+    golden(tmp_path, [0.98] * 3, step_s=0.1, **timed)
+    cell(tmp_path, "ddp", [0.9] * 3, step_s=0.1, **timed)
+    cell(tmp_path, "paft_sync", [0.98] * 3, step_s=0.11, **timed)
+    for limit, verdict in ((1.2, "pass"), (1.05, "fail")):
+        (one,) = found(tmp_path, expects("overhead", at_most=limit))
+        assert one.verdict == verdict and one.number == pytest.approx(1.1)
+
+
 def test_a_trial_in_error_is_a_failure_with_its_reason(tmp_path: Path) -> None:
     a_sweep(tmp_path, [0.98] * 3)
     cell(tmp_path, "clip_paft_sync", [None], outcome="error", reason="no space left on device")

@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 from small_gate import YAML, changed, check, copied, prepare, spoil, sweep_in
+from synthetic_results import cell, golden
 
 from paftbench.analysis.check import bound, exact, sweep_of
 from paftbench.analysis.check.baseline import check_fits, make, read, write
 from paftbench.analysis.check.finding import Finding
 from paftbench.analysis.check.trajectory import end_of, machine_of, tail_of, windows_of
+from paftbench.analysis.runs import Sweep
 from paftbench.config import LrSchedule
 from paftbench.experiment import load, plan
 from paftbench.files import read_json
 from paftbench.optimizers import lr_at
-from paftbench.store import read_record, write_json, write_planned
+from paftbench.store import read_record, read_results, write_json, write_planned
 from paftbench.theory import drift
 from paftbench.trial import run_trial
 
@@ -94,6 +96,21 @@ def test_twice_the_divergence_or_bytes_fail_and_drift_without_any_before(folder:
     assert found["noise paft_sync", "divergence"].verdict == "fail"
     assert found["noise paft_sync", "bytes"].number == 2.0 and found["noise paft_sync", "bytes"].verdict == "fail"
     assert found["golden", "divergence"].reason.startswith("s0, s1, s2: has 0.500, the baseline 0.000")
+
+
+def test_a_quarter_more_overhead_fails_where_it_was_timed(tmp_path: Path) -> None:
+    def sweep(name: str, step_s: float) -> Sweep:
+        timed = {"trial": {"placement": "torchrun"}, "curve": [(0.1,) * 3, (0.98,) * 3]}
+        golden(tmp_path / name, [0.98] * 3, step_s=0.1, **timed)
+        cell(tmp_path / name, "ddp", [0.9] * 3, step_s=0.1, **timed)
+        cell(tmp_path / name, "paft_sync", [0.98] * 3, step_s=step_s, **timed)
+        records = read_results(tmp_path / name)
+        return sweep_of(tmp_path / name, [one.planned for one in records], {one.id: one.result for one in records})
+
+    write(tmp_path / "b.json", make(sweep("then", 0.11)))
+    for step_s, verdict in ((0.12, "pass"), (0.15, "fail")):
+        found = bound.compare_bounds(read(tmp_path / "b.json"), sweep(str(step_s), step_s), 0.02)
+        assert [one.verdict for one in found if one.value == "baseline overhead"] == [verdict]
 
 
 def test_what_others_are_measured_by_is_not_held(ran: Path) -> None:

@@ -27,6 +27,11 @@ OVERHEAD_FACTOR: Final = 1.25  # step times of the same code on a shared machine
 NO_DRIFT: Final = 1e-6  # a divergence below it is rounding: replicas are equal
 
 
+def _overhead(sweep: Sweep, run: Run) -> float | None:
+    """None for plain DDP, whose overhead over itself says nothing."""
+    return overhead(sweep, run) if run.trial.get("mitigations") else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Cost:
     """A value that may grow by a factor; `least` is what counts as none of it."""
@@ -47,7 +52,7 @@ _COSTS: Final = (
         value="baseline bytes", factor=FACTOR,
         now=lambda _, run: extra_share(run), then=lambda entry: entry.extra_bytes,
     ),
-    _Cost(value="baseline overhead", factor=OVERHEAD_FACTOR, now=overhead, then=lambda entry: entry.overhead),
+    _Cost(value="baseline overhead", factor=OVERHEAD_FACTOR, now=_overhead, then=lambda entry: entry.overhead),
 )  # fmt: skip
 
 
