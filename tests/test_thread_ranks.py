@@ -383,3 +383,11 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], reason: 
         FaultyRanks(2).run(train, Net())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"seed must be a whole number, got 0.5"):
         FaultyRanks(2).run(train, build, seed=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"faults must be a list of paftbench.Fault\(...\), got Fault"):
+        FaultyRanks(2).run(train, build, faults=FLIPS)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"mitigations must be a list of paftbench.Mitigation\(...\), got \['paft_sync'\]"
+    ):
+        FaultyRanks(2).run(train, build, mitigations=["paft_sync"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="two faults are named 'bit_flip'"):
+        FaultyRanks(2).run(train, build, faults=[FLIPS, FLIPS])

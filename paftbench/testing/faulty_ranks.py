@@ -1,7 +1,7 @@
 """Ranks that train a user's model with faults and mitigations, in threads or in processes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from paftbench.testing.sample import Sample
 from paftbench.testing.shipping import check_importable
 from paftbench.testing.thread_ranks import run_threads
 
+T = TypeVar("T")
 RanksAs = Literal["threads", "torchrun"]
 LIMIT_S = 120.0
 
@@ -67,8 +68,8 @@ class FaultyRanks:
         task = Task(
             train=train,
             build=build,
-            faults=tuple(faults),
-            mitigations=tuple(mitigations),
+            faults=_distinct(_all("faults", faults, Fault)),
+            mitigations=_all("mitigations", mitigations, Mitigation),
             seed=_whole("seed", seed),
             fault_seed=_whole("fault_seed", seed if fault_seed is None else fault_seed),
             accumulation=accumulation,
@@ -120,6 +121,20 @@ class FaultyRanks:
         check_importable("train", task.train)
         check_importable("build", task.build)
         return run_processes(task, self.world_size, limit_s=self.limit_s)
+
+
+def _all(name: str, given: Any, kind: type[T]) -> tuple[T, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
+        raise ValueError(f"{name} must be a list of paftbench.{kind.__name__}(...), got {given!r}")
+    return tuple(given)
+
+
+def _distinct(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    names = [fault.name for fault in faults]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two faults are named {name!r}, and would draw the same strikes; give one another name=")
+    return faults
 
 
 def _whole(name: str, value: int) -> int:
