@@ -10,6 +10,8 @@ from mutants import LOADED
 from small_gate import YAML, changed, check, copied, prepare, refused, spoil
 
 from paftbench.cli import sweeping
+from paftbench.cli.check_runs import with_plugin_files
+from paftbench.experiment import load, plan
 from paftbench.files import read_json, write_json
 
 
@@ -163,14 +165,32 @@ def test_results_with_other_plugin_files_are_warned_of(folder: Path, capsys: pyt
 
 
 def test_results_of_changed_plugins_run_again_and_errors_if_asked_for(
-    ran: Path, monkeypatch: pytest.MonkeyPatch
+    ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies = []
 
     def noted(root: Path, planned: Any, policy: Any, engine: Any) -> Any:
+        assert len(planned) == 12
         policies.append((policy.rerun_stale, policy.retry_errors, policy.force))
         return SimpleNamespace(states=dict.fromkeys((item.id for item in planned), "stale"))
 
     monkeypatch.setattr(sweeping, "ran", noted)
     assert check(ran, run=True) == check(ran, "--retry-errors", run=True) == check(ran, "--force", run=True) == 0
     assert policies == [(True, False, False), (True, True, False), (True, False, True)]
+    policies.clear()
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(LOADED)
+    assert check(ran, "--plugin", plugin, run=True) == 0
+    assert policies == [(True, False, True), (True, False, False)]  # first those that other files have made
+
+
+def test_an_edited_plugin_file_makes_every_result_stale(ran: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(LOADED)
+    planned = plan(load(str(ran / "small.yaml")), plugins=[plugin])
+    (before, *_) = with_plugin_files(planned)
+    assert before.sources.items() > planned[0].sources.items()
+    plugin.write_text(LOADED + "# edited")
+    (after, *_) = with_plugin_files(planned)
+    assert after.sources != before.sources
+    assert with_plugin_files(plan(load(str(ran / "small.yaml")))) == plan(load(str(ran / "small.yaml")))

@@ -118,6 +118,14 @@ def test_a_broken_system_fails_in_every_mode(gate: Gate, name: str, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_results_of_one_system_are_never_taken_for_those_of_another(gate: Gate, tmp_path: Path) -> None:
+    broken = mutants.plugin("divided by W twice", tmp_path)
+    assert gate.run(gate.with_expect, "shared") == 0
+    assert gate.run(gate.with_expect, "shared", "--plugin", broken) == 1
+    assert gate.run(gate.with_expect, "shared") == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [10, 20, 30])
 def test_other_seeds_tell_the_same_systems_apart(driver: Driver, tmp_path: Path, first: int) -> None:
     gate = Gate(tmp_path, driver, seeds=str([*range(first, first + 5)]))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paftbench.cli import sweeping
+from paftbench.cli.check_runs import run_missing, warn_of_older, with_plugin_files
 from paftbench.cli.options import PluginFiles, check_target, load_plugins, message
 
 if TYPE_CHECKING:
     from paftbench.analysis.check.baseline import Baseline
     from paftbench.analysis.check.finding import Finding, Gate
     from paftbench.analysis.runs import Sweep
-    from paftbench.store import Planned, TrialRecord
 
 FEWEST = 3  # seeds below which nothing is claimed
 
@@ -83,7 +83,7 @@ def check(
     _check_asked(files, mode, experiment, bool(asked.expect))
     given = [*(overrides or []), *sweeping.fields(placement, procs, device)]
     command = shlex.join(["paftbench", "check", experiment, *given, *_with_plugins(plugin)])
-    planned = plan(asked, given, plugins=load_plugins(plugin))
+    planned = with_plugin_files(plan(asked, given, plugins=load_plugins(plugin)))
     root, specs = out / planned[0].experiment, [item.spec() for item in planned]
     nothing = sweep_of(root, specs, {})
     selected = select(asked.expect, nothing, asked.source)
@@ -91,12 +91,9 @@ def check(
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=True)
     # Made before anything runs: a count of processes that cannot be is refused first.
     local = sweeping.local_engine(jobs)
-    kept = planned
-    if not no_run:
-        sweep = sweeping.ran(root, planned, policy, local)
-        kept = [item for item in planned if not policy.runs(sweep.states[item.id])]
+    kept = planned if no_run else run_missing(root, planned, policy, local)
     records = sweeping.records_of(root, planned)
-    _warn_of_older(kept, records, command)
+    warn_of_older(kept, records, command)
     done = sweep_of(root, specs, {id: known.result for id, known in records.items() if known and known.result})
     gate = _judged(done, selected, against, files, mode, command)
     return _told(gate, files)
@@ -195,25 +192,6 @@ def _told(gate: "Gate", files: Files) -> int:
         write_text(files.markdown, markdown.render(gate))
     typer.echo(table.render(gate))
     return gate.exit_code
-
-
-def _warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | None"], command: str) -> None:
-    """Say on stderr where results that did not run again come from other code than this."""
-    from paftbench.analysis.check.origin import older
-    from paftbench.environment import environment
-
-    found = [(item, record) for item in kept if (record := records[item.id]) is not None and record.result is not None]
-    line = older([record.result or {} for _, record in found], environment(), command) if found else ""
-    if line:
-        message(f"paftbench: warning: {line}")
-    counts = {
-        "with other plugin files": sum(record.planned["plugins"] != list(item.plugins) for item, record in found),
-        "before a plugin was changed": sum(record.planned["sources"] != item.sources for item, record in found),
-    }
-    for what, count in counts.items():
-        if count:
-            kept_ones = f"{count} of {len(found)} results kept from before were made {what}"
-            message(f"paftbench: warning: {kept_ones}; {command} --force runs them again")
 
 
 def _with_plugins(plugins: Sequence[Path] | None) -> list[str]:
