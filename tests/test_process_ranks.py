@@ -95,6 +95,7 @@ def test_function_without_an_importable_name_is_refused_in_one_line() -> None:
         processes().run(train, lambda: build())
 
 
+@pytest.mark.slow
 def test_rank_that_raises_is_named_with_its_traceback() -> None:
     with pytest.raises(
         RankError, match="rank 1 of 2 failed in train, after 3 completed steps: KeyError: 'lost'"
