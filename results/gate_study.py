@@ -22,7 +22,7 @@ from typing import Any
 NAME, SEEDS = "ci/quick", 5
 FEW = "clean=false"  # clean runs would double the time and are bitwise the golden ones
 REGRESSIONS = {
-    "a fifth of the learning rate": ("optimizer.lr=0.02",),
+    "half the learning rate": ("optimizer.lr=0.05",),
     "half as many synchronisations": ("mitigations.paft_sync.period=20",),
 }
 REGRESSED = 10  # groups that are trained with a regression, at most
