@@ -10,14 +10,25 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+EXPECTED = {
+    "first_look_at_a_result": ["same strikes in both trials: True"],
+    "reading_a_sweep": ["report.html"],
+    "write_your_own_fault_model": [
+        "32 promises hold, 0 broken, 0 not tried", "BROKEN  it neither uses nor moves a global random generator",
+    ],
+}  # fmt: skip
 
 
 def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-def test_both_notebooks_are_there_and_introduced() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["first_look_at_a_result", "reading_a_sweep"]
+def test_the_notebooks_are_there_and_introduced() -> None:
+    assert [path.stem for path in NOTEBOOKS] == [
+        "first_look_at_a_result",
+        "reading_a_sweep",
+        "write_your_own_fault_model",
+    ]
     assert all(f"]({path.name})" in (FOLDER / "README.md").read_text() for path in NOTEBOOKS)
 
 
@@ -47,5 +58,12 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert any("text/html" in output.get("data", {}) for output in outputs)
     assert list(elsewhere.iterdir()) == []
-    expected = {"first_look_at_a_result": "same strikes in both trials: True", "reading_a_sweep": "report.html"}
-    assert any(expected[path.stem] in output.get("text", "") for output in outputs)
+    said = "".join(output.get("text", "") for output in outputs)
+    assert all(text in said for text in EXPECTED[path.stem])
+
+
+def test_the_fault_model_that_is_written_is_that_of_the_guide() -> None:
+    guide = (FOLDER.parent / "fault_models" / "README.md").read_text()
+    example = guide.split("```python\n")[1].split("```")[0]
+    cells = read(FOLDER / "write_your_own_fault_model.ipynb").cells
+    assert sum(example in cell.source for cell in cells) == 1
