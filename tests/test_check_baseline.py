@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_gate import YAML, changed, check, copied, prepare, spoil, sweep_in
-from synthetic_results import cell, golden
+from synthetic_results import FAULT, GPT2, RESNET, cell, golden, spec, write_trial
 
 from paftbench.analysis.check import bound, exact, sweep_of
 from paftbench.analysis.check.baseline import check_fits, make, read, write
@@ -51,6 +51,25 @@ def test_a_baseline_is_small_text_that_names_no_machine(ran: Path) -> None:
     assert str(ran) not in text
     write(ran / "again.json", make(sweep_in(ran)))
     assert (ran / "again.json").read_text() == text
+
+
+def test_worse_is_up_or_down_by_each_cells_own_metric(tmp_path: Path) -> None:
+    def sweep(name: str, accuracy: float, loss: float) -> Sweep:
+        for grid, workload, metric, value in (
+            ("images", RESNET, "accuracy", accuracy), ("text", GPT2, "val_loss", loss),
+        ):  # fmt: skip
+            for seed in range(3):
+                trial = spec(workload, steps=10, seed=seed, faults=[FAULT], mitigations=[])
+                curve = [(0.0,) * 3, (value,) * 3]
+                write_trial(tmp_path / name, trial, grid=grid, labels={"mitigation": "ddp"}, metric_name=metric,
+                            curve=curve, drawn=5)  # fmt: skip
+        records = read_results(tmp_path / name)
+        return sweep_of(tmp_path / name, [one.planned for one in records], {one.id: one.result for one in records})
+
+    write(tmp_path / "b.json", make(sweep("then", 0.9, 2.0)))
+    for name, accuracy, loss, verdicts in (("up", 0.95, 2.1, ["pass", "fail"]), ("down", 0.8, 1.9, ["fail", "pass"])):
+        found = bound.compare_bounds(read(tmp_path / "b.json"), sweep(name, accuracy, loss), 0.02)
+        assert [one.verdict for one in found if one.value == "baseline quality"] == verdicts
 
 
 def test_worse_by_more_than_the_margin_fails_and_better_passes(folder: Path) -> None:

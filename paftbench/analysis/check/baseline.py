@@ -15,7 +15,7 @@ from paftbench.shape import LIST, MAPPING, NUMBER_OR_NONE, TEXT, require
 
 SCHEMA: Final = 1
 _NEEDED = {
-    "experiment": TEXT, "judge": TEXT, "metric": MAPPING, "machine": MAPPING, "data": MAPPING, "trial": MAPPING,
+    "experiment": TEXT, "judge": TEXT, "machine": MAPPING, "data": MAPPING, "trial": MAPPING,
     "cells": MAPPING,
 }  # fmt: skip
 _NEEDED_ENTRY = {
@@ -44,17 +44,17 @@ class Entry:
 class Baseline:
     """A baseline file, read; `trial` holds the fields that all trials share, `cells` what is different, by name.
 
-    Fields stand by their dotted path. `entries` is by (cell's name, seed).
+    Fields stand by their dotted path. `metrics` are the cells' metrics by name; `entries` is by (cell's name, seed).
     """
 
     source: str
     experiment: str
     judge: str
-    metric: Mapping[str, Any]
     machine: Mapping[str, Any]
     data: Mapping[str, str]
     trial: Mapping[str, Any]
     cells: Mapping[str, Mapping[str, Any]]
+    metrics: Mapping[str, str]
     entries: Mapping[tuple[str, int], Entry]
 
     def entry(self, run: Run) -> Entry:
@@ -81,15 +81,16 @@ def make(sweep: Sweep) -> dict[str, Any]:
     fields = {cell_name(run): _fields(run) for run in sweep.selected}
     common = {key: value for key, value in fields[cell_name(first)].items() if _is_common(key, value, fields)}
     cells: dict[str, Any] = {}
+    metrics = _metrics(sweep.selected)
     for run in sweep.selected:
         name = cell_name(run)
         own = {key: value for key, value in fields[name].items() if key not in common}
-        cells.setdefault(name, {"trial": own, "seeds": {}})["seeds"][str(run.seed)] = _entry(sweep, run)
+        cell = cells.setdefault(name, {"metric": metrics.get(name, ""), "trial": own, "seeds": {}})
+        cell["seeds"][str(run.seed)] = _entry(sweep, run)
     return {
         "schema": SCHEMA,
         "experiment": str(first.planned["experiment"]),
         "judge": first.judge,
-        "metric": {key: first.get("metric", key) for key in ("name", "direction")},
         "machine": machine_of(first),
         "made": {
             "paftbench": first.get("environment", "versions", "paftbench"), "python": first.get("environment", "python")
@@ -111,10 +112,10 @@ def read(path: Path) -> Baseline:
     if values.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads baselines of schema {SCHEMA}")
     require(values, _NEEDED, f"{path} is no baseline: it")
-    entries, cells = {}, {}
+    entries, cells, metrics = {}, {}, {}
     for name, cell in values["cells"].items():
-        require(cell, {"trial": MAPPING, "seeds": MAPPING}, f"{path}: cell {name}")
-        cells[name] = cell["trial"]
+        require(cell, {"metric": TEXT, "trial": MAPPING, "seeds": MAPPING}, f"{path}: cell {name}")
+        cells[name], metrics[name] = cell["trial"], cell["metric"]
         for seed, entry in cell["seeds"].items():
             require(entry, _NEEDED_ENTRY, f"{path}: {name}/s{seed}")
             if not seed.isdigit():
@@ -122,7 +123,7 @@ def read(path: Path) -> Baseline:
             known = {key: entry[key] for key in _NEEDED_ENTRY}
             entries[name, int(seed)] = Entry(**known | {"windows": tuple(entry["windows"])})
     own = {key: values[key] for key in _NEEDED if key != "cells"}
-    return Baseline(source=str(path), cells=cells, entries=entries, **own)
+    return Baseline(source=str(path), cells=cells, metrics=metrics, entries=entries, **own)
 
 
 def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
@@ -162,6 +163,15 @@ def _check_fields(baseline: Baseline, run: Run, anew: str) -> None:
 
 
 _ENDED: Final = {"missing": "has not run", "error": "ended in error"}
+
+
+def _metrics(runs: Sequence[Run]) -> dict[str, str]:
+    """What each cell's runs are measured by; a cell in which all broke down has no such name."""
+    found: dict[str, str] = {}
+    for run in runs:
+        if name := run.get("metric", "name"):
+            found.setdefault(cell_name(run), str(name))
+    return found
 
 
 def _entry(sweep: Sweep, run: Run) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from statistics import stdev
 from typing import Final
 
 from paftbench.analysis.cells import Cell, cells, overhead
-from paftbench.analysis.check.baseline import Baseline, Entry
+from paftbench.analysis.check.baseline import Baseline, Entry, cell_name
 from paftbench.analysis.check.expectations import finding_of
 from paftbench.analysis.check.finding import Finding
 from paftbench.analysis.check.rule import Bound, Sample, by_seed, judge, resolvable
@@ -103,7 +103,6 @@ def too_fine(sweep: Sweep, margin: float) -> list[str]:
 
 
 def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
-    sign = 1.0 if baseline.metric.get("direction") == "max" else -1.0
     seeds, values = [], []
     broken: list[tuple[int, str]] = []
     unknown: list[tuple[int, str]] = []
@@ -119,9 +118,12 @@ def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
             broken.append((run.seed, f"{broke(run)}, was {then.outcome}"))
         elif run.unstruck:
             unknown.append((run.seed, NO_STRIKE))
+        elif run.get("metric", "name") != (metric := baseline.metrics[cell_name(run)]):
+            unknown.append((run.seed, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
         else:
             seeds.append(run.seed)
-            values.append(sign * (then.quality - tail) + 0.0)  # -0 is 0
+            lost = then.quality - tail if run.get("metric", "direction") == "max" else tail - then.quality
+            values.append(lost + 0.0)  # -0 is 0
     sample = Sample(
         seeds=tuple(seeds), values=tuple(values), broken=by_seed(broken), unknown=by_seed(unknown),
         left_out=by_seed(left_out),
