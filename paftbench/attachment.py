@@ -155,7 +155,7 @@ class Attachment:
         """Strike this rank's contribution in the bucket and reduce it."""
         if not self._in_round:
             self._begin_round()
-        if self._striking:
+        if self._striking and self.pipeline.wants_contributions:
             cut = self._reduction.cut(bucket)
             pieces = [(slot.start, bucket.buffer_n[offset : offset + size]) for slot, offset, size in cut]
             self.pipeline.contributing(0, pieces)

@@ -23,11 +23,23 @@ untraced = torch._disable_dynamo
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """A bucket's flat buffer and its parameters in the buffer's order, with each one's offset in it."""
+    """A bucket's flat buffer; `held` gives its parameters in the buffer's order."""
 
     buffer_n: Tensor
-    parameters: list[tuple[Tensor, int]]
+    held: Callable[[], list[Tensor]]
     is_last: bool
+
+    @property
+    def parameters(self) -> list[tuple[Tensor, int]]:
+        """Each parameter with its offset in the buffer; only within the hook that was given the bucket."""
+        found: list[tuple[Tensor, int]] = []
+        offset = 0
+        for parameter in self.held():
+            found.append((parameter, offset))
+            offset += parameter.numel()
+        if offset != self.buffer_n.numel():
+            raise RuntimeError(f"a bucket holds {self.buffer_n.numel()} elements for parameters of {offset}")
+        return found
 
 
 class Receiver(Protocol):
@@ -126,17 +138,10 @@ def relay_hook(state: Relay, bucket: dist.GradBucket) -> torch.futures.Future[to
     buffer_n = bucket.buffer()
     if state.receiver is None:
         return start_mean(buffer_n, state.group)
-    parameters: list[tuple[Tensor, int]] = []
-    offset = 0
-    for parameter in bucket.parameters():
-        parameters.append((parameter, offset))
-        offset += parameter.numel()
-    if offset != buffer_n.numel():
-        raise RuntimeError(f"bucket {bucket.index()} holds {buffer_n.numel()} elements for parameters of {offset}")
-    receiver = state.receiver
+    receiver, is_last = state.receiver, bucket.is_last()
     with state.guarded():
-        future = receiver.reduce(Bucket(buffer_n=buffer_n, parameters=parameters, is_last=bucket.is_last()))
-    if bucket.is_last():
+        future = receiver.reduce(Bucket(buffer_n=buffer_n, held=bucket.parameters, is_last=is_last))
+    if is_last:
         _after_backward(state.guarded()(receiver.finished))
     return future
 

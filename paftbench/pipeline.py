@@ -52,6 +52,11 @@ class Pipeline:
         with self.clock.section("inject"):
             self.injector.begin(self.step, attempt)
 
+    @property
+    def wants_contributions(self) -> bool:
+        """Whether anything strikes or looks at what ranks contribute."""
+        return bool(self._looking) or Site.CONTRIBUTION in self.injector.sites
+
     def contributing(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
         """A hosted rank's own gradient, before it is scaled by 1/W: strike it, let mitigations look."""
         if Site.CONTRIBUTION in self.injector.sites:
@@ -67,6 +72,8 @@ class Pipeline:
 
     def received(self) -> None:
         """The aggregated gradients are there, on every hosted rank: strike them, measure."""
+        if not self.injector.covers and not self.measuring:
+            return
         gradients = self.replicas.gradients
         if self.measuring:
             with self.clock.section("measure"):
