@@ -2,10 +2,12 @@
 
 import json
 from math import nan
+from pathlib import Path
 from xml.etree import ElementTree
 
 from paftbench.analysis.check import as_json, junit, markdown, table
 from paftbench.analysis.check.finding import Finding, Gate
+from paftbench.expectation import MEASURES
 from paftbench.files import encode_line
 
 
@@ -58,3 +60,10 @@ def test_json_holds_every_number_and_the_exit_code() -> None:
     assert (content["schema"], content["verdict"], content["exit"]) == (1, "fail", 1)
     assert content["counts"] == {"fail": 2, "inconclusive": 1, "pass": 1}
     assert content["findings"][0]["low"] == -2e-4 and content["findings"][2]["number"] == "nan"
+
+
+def test_the_page_names_every_key_and_every_value() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "check.md").read_text()
+    content = as_json.content(a_gate())
+    missing = [name for name in (*content, *content["findings"][0], *MEASURES) if f"`{name}" not in page]
+    assert missing == []
