@@ -12,7 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachable import ddp_of, real_optimizer, require_held
-from paftbench.ddp import Bucket, Relay, relay_of, untraced
+from paftbench.ddp import Bucket, GradientMark, Relay, relay_of, untraced
 from paftbench.faults import Fault
 from paftbench.injection_log import Row
 from paftbench.injector import Injector, Strikes
@@ -62,9 +62,12 @@ class Attachment:
         replicas = Replicas(self.layout, ranks, [model.module], optimizer, owners)
         injector = Injector(faults, self.layout, ranks, seed=seed, separate=model.find_unused_parameters)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
-        self._reduction = Reduction(self.layout, [parameter for _, parameter in named], ranks, mitigations)
+        self._parameters = [parameter for _, parameter in named]
+        self._reduction = Reduction(self.layout, self._parameters, ranks, mitigations)
         self._in_round = False
         self._striking = False
+        self._views = model.gradient_as_bucket_view
+        self._left: GradientMark | None = None
         self._relay.receiver = self
         self._scaling: Scaling | None = None
         if scaler is not None:
@@ -166,12 +169,16 @@ class Attachment:
         """The round's gradients are in place: strikes and mitigations on the last round of a step."""
         progress, self._in_round = self._progress, False
         progress.rounds += 1
+        if self._left is not None:
+            progress.piled, self._left = progress.piled + 1 if self._left.added_to else 0, None
         if not self._striking:
             return
         progress.undecided, progress.mitigated = True, False
         self.pipeline.received()
         if self._scaling is None:
             self._mitigate()
+        if not self._views:
+            self._left = GradientMark(self._parameters)
 
     def _begin_round(self) -> None:
         self.starting()
@@ -214,6 +221,7 @@ class Attachment:
     def stepped(self, skipped: bool) -> None:
         """The optimizer, or its scaler, has decided: close the step."""
         self._progress.updates += 1
+        self._progress.piled, self._left = 0, None
         if self._progress.undecided:
             self._close_step(skipped=skipped)
 

@@ -5,7 +5,8 @@ DDP would have reduced them, unless an attachment is plugged in. DDP compares th
 themselves, so this module must not postpone their evaluation.
 """
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -98,6 +99,28 @@ class Relay:
         if self.receiver is not None and torch.is_grad_enabled():
             _refuse_join(ddp)
             self.receiver.starting()
+
+
+class GradientMark:
+    """The gradients that a backward pass left, to tell whether the next one adds to them, seen on one parameter.
+
+    It does where the same tensor has since been changed twice: autograd added to it, and DDP copied the mean back.
+    Gradients that are views into buckets do not show it.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self._parameter = next((parameter for parameter in parameters if parameter.grad is not None), None)
+        grad = None if self._parameter is None else self._parameter.grad
+        self._grad = None if grad is None else weakref.ref(grad)
+        self._version = 0 if grad is None else grad._version
+
+    @property
+    def added_to(self) -> bool:
+        """Whether a backward pass has come since, without `zero_grad()` before it."""
+        if self._parameter is None or self._grad is None:
+            return False
+        grad = self._parameter.grad
+        return grad is not None and grad is self._grad() and grad._version == self._version + 2
 
 
 def uncompiled(model: object) -> object:

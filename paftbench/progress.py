@@ -11,7 +11,7 @@ class Progress:
     """`rounds` are synchronised backward passes, `accumulation` of which make a step; `updates` are the optimizer's.
 
     `undecided`: a step's gradients are there, and the optimizer has not decided; `mitigated`: mitigations have seen
-    them.
+    them. `piled`: closed steps whose gradients the next one added to, so that they were none.
     """
 
     accumulation: int
@@ -19,6 +19,7 @@ class Progress:
     updates: int = 0
     undecided: bool = False
     mitigated: bool = False
+    piled: int = 0
 
     def __post_init__(self) -> None:
         if self.accumulation < 1:
@@ -45,6 +46,13 @@ class Progress:
             raise RuntimeError(
                 f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer stepped after "
                 f"{self.into}; passes inside no_sync() do not count"
+            )
+
+        if self.piled:
+            raise RuntimeError(
+                f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer got the gradients "
+                f"of {(self.piled + 1) * self.accumulation}: no zero_grad() came between them; passes inside no_sync() "
+                "do not count"
             )
 
     def require_used(self) -> None:

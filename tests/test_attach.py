@@ -127,6 +127,58 @@ def test_an_optimizer_out_of_step_with_accumulation_is_an_error() -> None:
     )
 
 
+def miscounted() -> dict[str, str]:
+    """Backward passes that all reduce, two or four to an update, against what the attachment was told."""
+    found = {}
+    for rounds, accumulation in [(2, 1), (4, 2), (2, 2), (4, 4)]:
+        for scaled in (False, True):
+            ddp = build()
+            optimizer, scaler = sgd(ddp), torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+
+            def loop(
+                rounds: int = rounds,
+                accumulation: int = accumulation,
+                ddp: Any = ddp,
+                optimizer: Any = optimizer,
+                scaler: Any = scaler,
+            ) -> None:
+                with paftbench.attach(ddp, optimizer, scaler, mitigations=sync(period=2), accumulation=accumulation):
+                    for step in range(2):
+                        optimizer.zero_grad()
+                        for part in range(rounds):
+                            scaler.scale(loss_of(ddp, step, part)).backward()
+                        scaler.step(optimizer)
+                        scaler.update()
+
+            found[f"{rounds} for {accumulation}, {scaled}"] = refusal(loop)
+    for to_none in (True, False):
+        ddp = build()
+        optimizer = sgd(ddp)
+
+        def skips(ddp: Any = ddp, optimizer: Any = optimizer, to_none: bool = to_none) -> None:
+            with paftbench.attach(ddp, optimizer, mitigations=sync(period=2)):
+                for step in range(6):
+                    optimizer.zero_grad(set_to_none=to_none)
+                    loss_of(ddp, step).backward()
+                    if step % 3 == 2:
+                        optimizer.step()
+
+        found[f"skipped, {to_none}"] = refusal(skips)
+    return found
+
+
+def test_backward_passes_that_pile_up_uncounted_are_an_error_and_skipped_updates_are_not() -> None:
+    for found in together(miscounted, 2):
+        for case in ("2 for 1", "4 for 2"):
+            for scaled in (False, True):
+                passes, told = case[0], case[-1]
+                assert found.pop(f"{case}, {scaled}") == (
+                    f"RuntimeError: accumulation (backward passes per step) is {told}, but the optimizer got the "
+                    f"gradients of {passes}: no zero_grad() came between them; passes inside no_sync() do not count"
+                )
+        assert set(found.values()) == {""} and len(found) == 6
+
+
 # --- used --------------------------------------------------------------------------------------------------------
 
 
