@@ -113,6 +113,13 @@ def test_a_mitigation_is_told_whether_it_changes_healthy_training(capsys: pytest
     assert "  note    without faults it trains with the very bits of plain DDP" in capsys.readouterr().out.splitlines()
 
 
+def test_the_mitigation_of_the_guide_keeps_every_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parent.parent / "docs" / "mitigations.md").read_text()
+    file = tmp_path / "skip_nonfinite.py"
+    file.write_text(guide.split("```python\n")[1].split("```")[0])
+    assert exit_code(["verify", "--fast", str(file)]) == 0, capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
