@@ -205,6 +205,42 @@ def test_synchronisations_stay_in_step_when_one_rank_is_struck(world_size: int) 
             assert found["after"] == 0.0 and found["before"] == first["before"] == 0.0, (how, overlap)
 
 
+def in_memory(scaled: bool) -> dict[str, Any]:
+    """Weights and moments of rank 1 are struck after every decision, the first of which is to skip."""
+    ddp = build()
+    optimizer, scaler = optimizer_of("adam", ddp), scaler_of(enabled=scaled)
+    faults = [
+        flip(0),
+        paftbench.Fault("bit_flip", name="weight", degree=0.01, bits="mantissa", site="parameter", ranks=(1,)),
+        paftbench.Fault("bit_flip", name="moment", degree=0.05, bits="mantissa", site="optimizer_state", ranks=(1,)),
+    ]
+    sync = paftbench.Mitigation("paft_sync", period=4, state="all")
+    with paftbench.attach(
+        ddp, optimizer, scaler, faults=faults if scaled else faults[1:], mitigations=[sync]
+    ) as attached:
+        train(ddp, optimizer, scaler, range(3))
+        before = attached.divergence()
+        train(ddp, optimizer, scaler, range(3, 4))
+    rows = [row for row in attached.injections() if row["site"] == "optimizer_state"]
+    moments = {(row["step"], row["parameter"].partition(":")[2]) for row in rows}
+    return {"before": before, "after": attached.divergence(), "moments": moments, **vars(attached.strikes)}
+
+
+def memories() -> list[dict[str, Any]]:
+    return [in_memory(scaled) for scaled in (True, False)]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_strikes_on_memory_come_after_the_decision_and_before_averaging(world_size: int) -> None:
+    for rank, (scaled, plain) in enumerate(together(memories, world_size)):
+        for found in (scaled, plain):
+            assert found["before"] > 0 and found["after"] == 0.0
+            assert (found["landed"] > 0) == (rank == 1)
+        if rank == 1:  # no moments existed when the first update was skipped
+            assert scaled["moments"] == {(step, kind) for step in (1, 2, 3) for kind in ("exp_avg", "exp_avg_sq")}
+            assert len(plain["moments"]) == 8
+
+
 # --- units ---------------------------------------------------------------------------------------------------------
 
 
