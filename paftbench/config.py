@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from paftbench.faults import Fault, RandomRanks, fault_spec, parse_fault
+from paftbench.faults import Fault, check_faults, fault_spec, parse_fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build, build_named, did_you_mean, field_values, spec_of
 from paftbench.schedules import Steps
@@ -130,21 +130,12 @@ class Trial:
             raise ValueError(f"procs must divide world_size {self.world_size}, got {self.procs}")
 
     def _check_faults(self) -> None:
-        names = [fault.name for fault in self.faults]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"faults: the name {name!r} is given twice; faults are addressed by name")
+        check_faults(self.faults, self.world_size)
         for fault in self.faults:
             try:
                 fault.model.check(DTYPES[self.precision])
             except ValueError as error:
                 raise ValueError(f"fault {fault.name!r}: {error}") from None
-            listed = fault.ranks if isinstance(fault.ranks, tuple) else ()
-            for rank in listed:
-                if rank >= self.world_size:
-                    raise ValueError(f"fault {fault.name!r}: rank {rank} is not below world_size {self.world_size}")
-            if isinstance(fault.ranks, RandomRanks) and fault.ranks.count > self.world_size:
-                raise ValueError(f"fault {fault.name!r}: {fault.ranks.count} random ranks of {self.world_size}")
             if isinstance(fault.schedule, Steps) and self.epochs is None:
                 for step in fault.schedule.steps:
                     if step >= self.steps:

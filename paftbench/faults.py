@@ -138,6 +138,19 @@ class Fault:
     schedule: Schedule = field(default=EVERY_STEP)
 
 
+def check_faults(faults: Sequence[Fault], world_size: int) -> None:
+    """`ValueError` for two faults of one name, which would draw the same strikes, and for ranks that do not exist."""
+    names = [fault.name for fault in faults]
+    for fault in faults:
+        if names.count(fault.name) > 1:
+            raise ValueError(f"faults: the name {fault.name!r} is given twice, and names tell draws apart; set name")
+        for rank in fault.ranks if isinstance(fault.ranks, tuple) else ():
+            if rank >= world_size:
+                raise ValueError(f"fault {fault.name!r}: rank {rank} is not below world_size {world_size}")
+        if isinstance(fault.ranks, RandomRanks) and fault.ranks.count > world_size:
+            raise ValueError(f"fault {fault.name!r}: {fault.ranks.count} random ranks of {world_size}")
+
+
 _OWN_FIELDS = ("name", "model", "site", "ranks", "parameters", "persistence", "schedule")
 
 

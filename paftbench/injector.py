@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paftbench.bits import as_integers
 from paftbench.drawn import Cover, Seen, Strike, strikes_at
-from paftbench.faults import BUILT_SITES, GRADIENT_SITES, DenseFault, Fault, Site, SparseFault
+from paftbench.faults import BUILT_SITES, GRADIENT_SITES, DenseFault, Fault, Site, SparseFault, check_faults
 from paftbench.injection_log import InjectionLog, Row
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
@@ -49,6 +49,7 @@ class Injector:
     ) -> None:
         self.layout = layout
         self.ranks = ranks
+        check_faults(faults, ranks.world_size)
         for fault in faults:
             if fault.site not in BUILT_SITES:
                 raise ValueError(f"fault {fault.name!r}: site {str(fault.site)!r} cannot be struck yet")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -109,6 +109,19 @@ def test_strikes_on_a_parameter_that_no_rank_used_are_logged_as_not_landed(model
     sparse = [row for row in some.rows if row["index"] is not None]
     assert all(row["landed"] == (row["parameter"] != "second.weight") for row in sparse)
     assert sum(row["landed"] for row in sparse) == (some.injector.counts.landed if sparse else 0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [
+        ([{"ranks": [0, 2]}], "fault 'bit_flip': rank 2 is not below world_size 2"),
+        ([{"ranks": {"random": 3}}], "fault 'bit_flip': 3 random ranks of 2"),
+        ([{"degree": 0.1}, {"degree": 0.2}], "faults: the name 'bit_flip' is given twice"),
+    ],
+)
+def test_ranks_that_do_not_exist_and_a_name_given_twice_are_refused(faults: list[dict[str, Any]], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Injector([specs.fault("bit_flip", **fields) for fields in faults], layout_of(), Ranks.virtual(2), seed=0)
 
 
 @pytest.mark.parametrize("model", ["bit_flip", "gaussian_noise"])
