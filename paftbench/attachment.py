@@ -11,6 +11,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
+from paftbench.agreement import require_same
 from paftbench.attachable import ddp_of, real_optimizer, require_held
 from paftbench.ddp import Bucket, GradientMark, Relay, relay_of, untraced
 from paftbench.faults import Fault
@@ -62,6 +63,10 @@ class Attachment:
         replicas = Replicas(self.layout, ranks, [model.module], optimizer, owners)
         injector = Injector(faults, self.layout, ranks, seed=seed, separate=model.find_unused_parameters)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
+        require_same(ranks, {
+            "faults": tuple(faults), "mitigations": tuple(mitigations), "seed": seed, "accumulation": accumulation,
+            "exact": exact, "scaler": None if scaler is None else "enabled",
+        })  # fmt: skip
         self._parameters = [parameter for _, parameter in named]
         self._reduction = Reduction(self.layout, self._parameters, ranks, mitigations)
         self._in_round = False

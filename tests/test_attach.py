@@ -87,6 +87,29 @@ def test_what_cannot_be_attached_is_refused_with_the_reason() -> None:
     assert found == {"after detach": ""}
 
 
+def disagreeing() -> dict[str, str]:
+    ddp, rank = build(), dist.get_rank()
+    optimizer = sgd(ddp)
+    scaler = torch.amp.GradScaler("cpu", enabled=rank == 0)
+    cases: dict[str, Callable[[], Any]] = {
+        "seed": lambda: paftbench.attach(ddp, optimizer, faults=noise(), seed=rank),
+        "faults": lambda: paftbench.attach(ddp, optimizer, faults=noise(ranks=(rank,))),
+        "mitigations": lambda: paftbench.attach(ddp, optimizer, mitigations=sync(period=2 + rank // 2)),
+        "accumulation": lambda: paftbench.attach(ddp, optimizer, accumulation=1 + rank),
+        "scaler": lambda: paftbench.attach(ddp, optimizer, scaler),
+        "nothing": lambda: paftbench.attach(ddp, optimizer, faults=noise(), seed=1).detach(),
+    }
+    return {name: refusal(case) for name, case in cases.items()}
+
+
+def test_arguments_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
+    for rank, found in enumerate(together(disagreeing, 3)):
+        assert found.pop("nothing") == ""
+        assert found["seed"].endswith(f"differ; on this rank {rank}")
+        for name, message in found.items():
+            assert message.startswith(f"ValueError: {name}: all ranks must attach with the same, but they differ"), name
+
+
 def never_called(how: str) -> str:
     ddp = build()
     optimizer = sgd(ddp)
