@@ -31,7 +31,7 @@ def verify(
 
 def _classes(target: str) -> list[Any]:
     """The plugins of a file, those that are installed from it if any; or the plugin of that name."""
-    from paftbench.plugins import KINDS, did_you_mean, find, known, names
+    from paftbench.plugins import KINDS, did_you_mean, find, names
 
     if not target.endswith(".py") and not Path(target).exists():
         kinds = [kind for kind in KINDS if target in names(kind)]
@@ -40,13 +40,18 @@ def _classes(target: str) -> list[Any]:
             raise LookupError(f"no plugin {target!r}{did_you_mean(target, everything)}")
         return [find(kind, target) for kind in kinds]
     path = Path(target).resolve()
-    installed = [cls for kind in KINDS for cls in known(kind).values() if Path(inspect.getfile(cls)).resolve() == path]
-    if installed:
-        return installed
-    from paftbench.plugins import load_file
+    classes = _of_file(path)
+    if not classes:
+        load_plugins([path])
+        classes = _of_file(path)
+    return classes
 
-    load_plugins([path])
-    return load_file(path)
+
+def _of_file(path: Path) -> list[Any]:
+    """What is registered from a file."""
+    from paftbench.plugins import KINDS, known
+
+    return [cls for kind in KINDS for cls in known(kind).values() if Path(inspect.getfile(cls)).resolve() == path]
 
 
 def _verified(cls: Any, *, fast: bool) -> bool:
