@@ -63,18 +63,23 @@ class Relay:
     """The one hook of a DDP model; `receiver` is the attachment, if there is one.
 
     An exception in a hook leaves DDP's reducer between two steps and the ranks apart, for good: `failure` keeps what
-    it was, and the model's next use says so.
+    it was, and the model's next use says so. A copied or pickled model has a reducer of its own, without the hook: its
+    relay is not `registered`.
     """
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.receiver: Receiver | None = None
         self.group: dist.ProcessGroup = ddp.process_group
         self.failure: str | None = None
+        self.registered = True
         try:
             ddp.register_comm_hook(self, relay_hook)
         except RuntimeError as error:
             raise ValueError(f"the model's communication hook cannot be set: {error}") from error
         ddp.register_forward_pre_hook(self._before_forward)
+
+    def __reduce__(self) -> tuple[Callable[[], "Relay"], tuple[()]]:
+        return _unregistered, ()
 
     def check(self) -> None:
         """`RuntimeError` with the reason where the model cannot be used any more."""
@@ -99,6 +104,13 @@ class Relay:
         if self.receiver is not None and torch.is_grad_enabled():
             _refuse_join(ddp)
             self.receiver.starting()
+
+
+def _unregistered() -> Relay:
+    """What a copy of a model has in the relay's place."""
+    relay = Relay.__new__(Relay)
+    relay.receiver, relay.failure, relay.registered = None, None, False
+    return relay
 
 
 class GradientMark:
@@ -146,6 +158,7 @@ def relay_of(ddp: DistributedDataParallel) -> Relay:
             "without a bucket; build DDP with another setting"
         )
     hooks = getattr(ddp, "_comm_hooks", [])
+    hooks[:] = [(hook, state) for hook, state in hooks if not isinstance(state, Relay) or state.registered]
     for _, state in hooks:
         if isinstance(state, Relay):
             return state

@@ -1,6 +1,7 @@
 """`paftbench.attach` on a user's own loop: what is refused, and what detaching leaves."""
 
 import copy
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -368,6 +369,37 @@ def after_detaching(how: str) -> dict[str, Any]:
 def test_detaching_leaves_plain_ddp_bit_for_bit(how: str) -> None:
     for found in together(after_detaching, 2, how):  # sums of two have one order, whatever the buckets
         assert found["ours"] == found["native"] and found["hooks"] == 0
+
+
+def copied() -> list[Any]:
+    """Copies of a model while it is attached and after: trained plainly, then attached themselves."""
+    ddp = build()
+    optimizer = sgd(ddp)
+    models = []
+    with paftbench.attach(ddp, optimizer, faults=noise(ranks=(1,))):
+        train(ddp, optimizer, range(1))
+        models.append(copy.deepcopy(ddp))
+    models.append(copy.deepcopy(ddp))
+    file = io.BytesIO()
+    torch.save(ddp, file)
+    file.seek(0)
+    models.append(torch.load(file, weights_only=False))
+    found = []
+    for model in models:
+        native, own = build(), sgd(model)
+        native.load_state_dict(model.state_dict())
+        train(native, sgd(native), range(2))
+        train(model, own, range(2))
+        alike = bits(native) == bits(model)
+        with paftbench.attach(model, own, mitigations=sync(period=1)) as attached:
+            train(model, own, range(1))
+        found.append((alike, attached.steps, attached.divergence()))
+    return found
+
+
+def test_a_copy_of_an_attached_model_is_plain_ddp_and_can_be_attached() -> None:
+    for found in together(copied, 2):
+        assert found == [(True, 1, 0.0)] * 3
 
 
 def again() -> list[Any]:
