@@ -254,3 +254,29 @@ def test_module_that_only_its_file_can_give_is_found(tmp_path: Path) -> None:
         session = started(tmp_path, f"--import-mode={mode}")
         said, _ = session.communicate(timeout=120)
         assert session.returncode == 0, said
+
+
+SCRIPT = HELPER + textwrap.dedent(
+    """
+    from paftbench.testing import FaultyRanks
+
+    def train(ddp, optimizer):
+        return [step(ddp, optimizer) for _ in range(3)]
+
+    if __name__ == "__main__":
+        print(FaultyRanks(2, ranks_as="torchrun", limit_s=60).run(train, build).describe())
+    """
+)
+
+
+@pytest.mark.slow
+def test_script_that_starts_ranks_is_not_started_by_them(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert ran.stdout.count("run: 2 ranks as torchrun, seed 0, 3 steps") == 1, ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+def test_function_of_an_interactive_session_is_refused_in_one_line(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert ran.stderr.splitlines()[-1].startswith("ValueError: train must be a top-level function of a module")

@@ -15,6 +15,7 @@ from typing import Any
 
 PARCEL = "parcel"  # the task; a rank's files end in its number
 PID, STACK, FAILURE, OUTCOME = "pid", "stack", "failure", "outcome"
+MAIN = "__main__"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Parcel:
         buffer = io.BytesIO()
         pickler = _Naming(buffer)
         pickler.dump(value)
+        if MAIN in pickler.modules and _file(MAIN) is None:
+            raise pickle.PicklingError("what an interactive session defines is in no file")
         files = {name: _file(name) for name in sorted(pickler.modules)}
         modules = {name: file for name, file in files.items() if file}
         return cls(path=list(sys.path), modules=modules, payload=buffer.getvalue())
@@ -84,17 +87,18 @@ class _Naming(pickle.Pickler):
 
 def _file(name: str) -> str | None:
     file = getattr(sys.modules.get(name), "__file__", None)
-    return str(Path(file).resolve()) if file else None
+    return str(Path(file).resolve()) if file and Path(file).is_file() else None
 
 
 def _import(name: str, file: str) -> None:
     try:
-        if _file_of(importlib.import_module(name)) == file:
+        if name != MAIN and _file_of(importlib.import_module(name)) == file:
             return
     except ImportError:
         pass
-    # pytest may have loaded the file under a name that no search path gives.
-    spec = importlib.util.spec_from_file_location(name, file)
+    # pytest may have loaded the file under a name that no search path gives. A script must not take itself for the one
+    # that was started: it would start its ranks again.
+    spec = importlib.util.spec_from_file_location("__paftbench_main__" if name == MAIN else name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load {name} from {file}")
     module = importlib.util.module_from_spec(spec)
