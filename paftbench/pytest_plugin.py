@@ -21,7 +21,8 @@ def faulty_ranks(request: pytest.FixtureRequest) -> "Callable[..., FaultyRanks]"
     `ranks_as="threads"` (default) or `"torchrun"`, `limit_s=120`; then `.run(train, build, faults=..., ...)`.
     A test that runs nothing, or faults that never struck, fails.
     """
-    made = request.node.stash.setdefault(_MADE, [])
+    made: list[FaultyRanks] = []
+    request.node.stash[_MADE] = made  # a test that is run again starts afresh
 
     def make(*args: int, **options: object) -> "FaultyRanks":
         from paftbench.testing import FaultyRanks

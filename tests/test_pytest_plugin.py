@@ -85,6 +85,33 @@ def test_fails_in_a_rank(faulty_ranks):
         return curve
 
     faulty_ranks(3).run(failing, build)
+
+def test_expects_a_rank_to_fail(faulty_ranks):
+    def failing(ddp, optimizer):
+        raise OverflowError("as it should")
+
+    with pytest.raises(paftbench.testing.RankError, match="as it should"):
+        faulty_ranks(2).run(failing, build, faults=[FLIPS])
+
+attempts = []
+
+def test_is_struck_again(faulty_ranks):
+    attempts.append(0)
+    faulty_ranks(2).run(train, build, faults=[NEVER if len(attempts) == 1 else FLIPS])
+
+def test_runs_nothing_again(faulty_ranks):
+    if not hasattr(test_runs_nothing_again, "before"):
+        test_runs_nothing_again.before = True
+        faulty_ranks(2).run(train, build)
+        assert 0, "the first time"
+"""
+CONFTEST = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):  # runs a test twice, as plugins for flaky tests do
+    if item.name.endswith("again"):
+        runtestprotocol(item, nextitem=nextitem, log=False)
+        item._initrequest()
 """
 
 
@@ -93,6 +120,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What pytest says of the test file above, and of the guide's first example."""
     folder = tmp_path_factory.mktemp("cases")
     (folder / "test_cases.py").write_text(CASES)
+    (folder / "conftest.py").write_text(CONFTEST)
     guide = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.DOTALL)
     assert guide is not None
     (folder / "test_guide.py").write_text(guide.group(1))
@@ -196,6 +224,8 @@ def test_first_example_of_the_guide_passes(cases: str) -> None:
         ("may_be_never_struck", "PASSED"),
         ("indirectly_runs", "PASSED"),
         ("is_expected_to_run_nothing", "XFAIL"),
+        ("expects_a_rank_to_fail", "PASSED"),
+        ("is_struck_again", "PASSED"),
     ],
 )
 def test_that_proves_something_keeps_its_outcome(cases: str, name: str, outcome: str) -> None:
@@ -208,6 +238,7 @@ def test_that_proves_something_keeps_its_outcome(cases: str, name: str, outcome:
         ("makes_no_ranks", "faulty_ranks was asked for, but no ranks were made"),
         ("runs_nothing", "faulty_ranks was asked for, but nothing was run under it"),
         ("indirectly_runs_nothing", "faulty_ranks was asked for, but nothing was run under it"),
+        ("runs_nothing_again", "faulty_ranks was asked for, but no ranks were made"),
         ("is_never_struck", "run 0: no strike changed a bit: this run proves nothing"),
         ("goes_past_ddp", "RankError: rank 0 of 2 failed"),
         ("fails_by_itself", "AssertionError: its own reason"),

@@ -7,6 +7,7 @@ from torch import nn
 
 from paftbench.faults import Fault
 from paftbench.mitigations.contract import Mitigation
+from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.process_ranks import run_processes
 from paftbench.testing.rank import Build, Owners, Progress, Task, Train, run_rank
 from paftbench.testing.run import NO_STRIKE, Run
@@ -37,6 +38,7 @@ class FaultyRanks:
         self.ranks_as = ranks_as
         self.limit_s = limit_s
         self.runs: list[Run] = []
+        self.failures = 0
 
     def run(
         self,
@@ -76,7 +78,11 @@ class FaultyRanks:
             exact=exact,
             ddp=dict(ddp or {}),
         )
-        outcomes = self._in_threads(task) if self.ranks_as == "threads" else self._in_processes(task)
+        try:
+            outcomes = self._in_threads(task) if self.ranks_as == "threads" else self._in_processes(task)
+        except (RankError, RanksStuck):
+            self.failures += 1
+            raise
         lengths = [len(outcome.curve) for outcome in outcomes]
         if len(set(lengths)) > 1:
             raise ValueError(f"train must return as many points on every rank, got {lengths} in rank order")
@@ -99,7 +105,7 @@ class FaultyRanks:
 
     def unproven(self) -> str | None:
         """Why what ran here proves nothing, if so: a test that ends like this must not pass."""
-        if not self.runs:
+        if not self.runs and not self.failures:
             return "faulty_ranks was asked for, but nothing was run under it: call ranks.run(train, build, ...)"
         for number, run in enumerate(self.runs):
             if run.task.faults and run.strikes.changed == 0 and not run.allow_no_strike:
