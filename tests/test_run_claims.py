@@ -115,6 +115,13 @@ def test_curve_that_is_not_finite_never_passes(bad: float) -> None:
         run_of([FALLING] * 2).assert_converges_like(golden_of([[*FALLING[:-1], bad], FALLING]), margin=0.1)
 
 
+def test_spike_before_the_judged_points_is_neither_blamed_nor_held_against_a_run() -> None:
+    spiked = [FALLING[0], math.inf, *FALLING[2:]]
+    run_of([FALLING, spiked]).assert_converges_like(GOLDEN, margin=0.1)
+    with pytest.raises(AssertionError, match=r"mean of ranks is 0.5 worse"):
+        run_of([[*spiked[:-2], 0.6, 0.6]] * 2).assert_converges_like(GOLDEN, margin=0.1)
+
+
 def test_golden_run_that_learned_nothing_proves_nothing() -> None:
     flat = golden_of([[1.0] * 10] * 2)
     run = run_of([[1.0] * 10] * 2)
@@ -126,8 +133,8 @@ def test_golden_run_that_learned_nothing_proves_nothing() -> None:
     run_of([[0.5]] * 2).assert_converges_like(golden_of([[0.5]] * 2), margin=0.05)
 
 
-@pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf, True])
-def test_margin_that_means_nothing_is_refused(margin: float) -> None:
+@pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf, True, "5%", None])
+def test_margin_that_means_nothing_is_refused(margin: Any) -> None:
     with pytest.raises(ValueError, match=r"margin .* must be >= 0, got"):
         run_of([FALLING] * 2).assert_converges_like(GOLDEN, margin=margin)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from paftbench.testing.curve import default_window, first_not_finite, mean_curve, tail_mean
 
@@ -49,7 +50,7 @@ class Comparison:
         """What went wrong, in one line."""
         for rank, curve in enumerate(self.run):
             point = first_not_finite(curve)
-            if point is not None:
+            if point is not None and first_not_finite(curve[-self.window :]) is not None:
                 return f"{UNLIKE}: rank {rank}'s curve is {curve[point]} at point {point}"
         line = self.mean if self.mean.worse > self.margin else self.worst
         return f"{UNLIKE}: {line.who} is {line.worse:.4g} worse, margin {self.margin:g}"
@@ -77,11 +78,11 @@ class Comparison:
 def compared(golden: Curves, run: Curves, *, margin: float, window: int | None, higher_is_better: bool) -> Comparison:
     """The comparison; `ValueError` for a margin or window that means nothing, `AssertionError` for curves that cannot
     be compared."""
-    if isinstance(margin, bool) or not 0.0 <= margin < math.inf:
+    if isinstance(margin, bool) or not isinstance(margin, Real) or not 0.0 <= margin < math.inf:
         raise ValueError(f"margin (how much worse the run may be, in the curve's units) must be >= 0, got {margin!r}")
     points = len(golden[0])
     window = default_window(points) if window is None else window
-    if isinstance(window, bool) or not 1 <= window <= points:
+    if isinstance(window, bool) or not isinstance(window, Integral) or not 1 <= window <= points:
         raise ValueError(f"window (points at the end to judge) must be from 1 to the curve's {points}, got {window!r}")
     if len(run[0]) != points:
         raise AssertionError(
