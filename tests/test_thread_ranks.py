@@ -120,6 +120,16 @@ def test_the_users_own_streams_go_on_as_if_nothing_had_run(raises: bool) -> None
     assert drawn() == expected
 
 
+def test_default_dtype_that_a_rank_sets_does_not_outlive_the_run() -> None:
+    def build_in_double() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.set_default_dtype(torch.float64)
+        return build()
+
+    run = FaultyRanks(2).run(train, build_in_double)
+    assert {value.dtype for value in run.outcomes[0].parameters.values()} == {torch.float64}
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_shuffling_loader_without_a_generator_is_the_same_each_time() -> None:
     def loading(ddp: Any, optimizer: Any) -> list[float]:
         train(ddp, optimizer, 1)

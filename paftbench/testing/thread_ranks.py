@@ -72,8 +72,8 @@ def run_threads(world_size: int, body: Body, *, limit_s: float, progress: Callab
     """`body(rank, finish)` on every rank of an initialised group; its results in rank order.
 
     `finish()` returns when every rank has called it. `RankError` with the first rank that raised, `RanksStuck` where
-    ranks wait for what cannot come or the limit has passed. Afterwards the process's own groups, random streams and
-    hooks are as they were. `progress(rank)` says in words how far a rank is.
+    ranks wait for what cannot come or the limit has passed. Afterwards the process's own groups, random streams,
+    hooks and default dtype are as they were. `progress(rank)` says in words how far a rank is.
     """
     __tracebackhide__ = True
     global _turns
@@ -204,7 +204,7 @@ def _process_untouched() -> Iterator[None]:
     """Inside, torch.distributed is of the threads; afterwards it is the process's again, with all that was global."""
     if BACKEND not in dist.Backend.backend_list:
         dist.Backend.register_backend(BACKEND, _create, devices=["cpu", "cuda"])
-    own, hook = dist.distributed_c10d._world, sys.excepthook
+    own, hook, dtype = dist.distributed_c10d._world, sys.excepthook, torch.get_default_dtype()
     with streams_untouched(), warnings.catch_warnings():
         # DDP's word on an argument that torch 2.14 renames; a filter set in a rank would leak into the others.
         warnings.filterwarnings("ignore", message=".*broadcast_buffers.*")
@@ -218,3 +218,4 @@ def _process_untouched() -> Iterator[None]:
             _c10d._set_thread_isolation_mode(False)
             threaded.ProcessLocalGroup.reset()
             sys.excepthook = hook
+            torch.set_default_dtype(dtype)
