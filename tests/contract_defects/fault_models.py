@@ -110,6 +110,11 @@ class AlwaysTheSameNoise(Dense):
         return grad_N.numel()
 
 
+@breaks("another seed name attempt step or rank draws other strikes")
+class SaysItDrawsNothing(Dense):
+    deterministic = True
+
+
 @breaks("strikes do not depend on how the gradient is cut into buckets")
 class DrawsPerSlice(Dense):
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
