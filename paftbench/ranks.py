@@ -4,16 +4,16 @@ Shapes: L = ranks hosted here, W = world size, N = elements. `Ranks` owns every 
 group the W ranks live in several processes, without one they all live here.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from paftbench.side import Side
 
 # torch 2.14 renames it and deprecates the old name, the only one that older versions have.
 _ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -59,7 +59,6 @@ class Ranks:
         self.group = group
         self.exact = exact
         self.traffic = Traffic()
-        self._side_group: Any = None
         self._segments: Segments | None = None
 
     @classmethod
@@ -164,31 +163,8 @@ class Ranks:
         if self.group is None or not asynchronous:
             return _Unpacking(blocks, [self._about_first(x_LN, self.group) for x_LN in packed])
         packed = [_apart(x_LN, blocks) for x_LN in packed]
-        if self._side_group is None:
-            members = dist.get_process_group_ranks(self.group)
-            # Only the members come here: waiting for every process of the world would hang where the group is a part.
-            self._side_group = dist.new_group(members, use_local_synchronization=True)
-        side = self._side_group
-        means: list[Tensor] = []
-        failure: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                means.extend(self._about_first(x_LN, side) for x_LN in packed)
-            except BaseException as error:
-                failure.append(error)
-
-        # With this thread's context: where ranks are threads, it says which rank's groups to use.
-        thread = threading.Thread(target=copy_context().run, args=(work,), name="consensus", daemon=True)
-        thread.start()
-
-        def finish() -> list[Tensor]:
-            thread.join()
-            if failure:
-                raise RuntimeError("the overlapped mean failed") from failure[0]
-            return _unpack(blocks, means)
-
-        return Pending(finish)
+        wait = Side.of(self.group).start(lambda group: [self._about_first(x_LN, group) for x_LN in packed])
+        return Pending(lambda: _unpack(blocks, wait()))
 
     def _about_first(self, x_LN: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         if self.exact:

@@ -402,6 +402,30 @@ def test_a_copy_of_an_attached_model_is_plain_ddp_and_can_be_attached() -> None:
         assert found == [(True, 1, 0.0)] * 3
 
 
+def overlapping_again() -> tuple[list[int], bool]:
+    """Groups of this process after each of several attachments with an overlapped mean, then two such at a time."""
+    ddp, other = build(), build()
+    optimizer, optimizer_of_other = sgd(ddp), sgd(other)
+    groups = []
+    for _ in range(4):
+        with paftbench.attach(ddp, optimizer, faults=noise(), mitigations=sync(period=1, overlap=True)):
+            train(ddp, optimizer, range(2))
+        groups.append(len(dist.distributed_c10d._world.pg_map))
+    with (
+        paftbench.attach(ddp, optimizer, faults=noise(), mitigations=sync(period=1, overlap=True)) as first,
+        paftbench.attach(other, optimizer_of_other, faults=noise(), mitigations=sync(period=1, overlap=True)) as second,
+    ):
+        for step in range(20):
+            train(ddp, optimizer, [step])
+            train(other, optimizer_of_other, [step])
+    return groups, first.divergence() == second.divergence() == 0.0
+
+
+def test_attachments_of_a_group_share_the_channel_of_their_overlapped_means() -> None:
+    for groups, agree in together(overlapping_again, 3):
+        assert groups == [2] * 4 and agree
+
+
 def again() -> list[Any]:
     found: list[Any] = []
     ddp = build()
