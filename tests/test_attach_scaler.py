@@ -260,9 +260,13 @@ def in_units(scale: float | None, kind: str) -> Any:
         fields = {"rule": rule, "gradient": gradient, "period": 2, "period_min": 1, "period_max": 4}
         mitigations.append(paftbench.Mitigation("paft_dyn", **fields, overlap=gradient == "local"))
     scaler = None if scale is None else scaler_of(scale)
+    decisions = []
     with paftbench.attach(ddp, optimizer, scaler, faults=[noise(std)], mitigations=mitigations) as attached:
-        train(ddp, optimizer, scaler or GradScaler("cpu", enabled=False), range(9))
-    return bits(ddp), attached.pipeline.periods, [entry for entry in noted if entry[0] == "gradients"]
+        for step in range(9):
+            train(ddp, optimizer, scaler or GradScaler("cpu", enabled=False), range(step, step + 1))
+            decisions.append(attached.pipeline.measured.decision)
+    watched = [entry for entry in noted if entry[0] == "gradients"]
+    return bits(ddp), attached.pipeline.periods, watched, decisions
 
 
 def all_in_units() -> list[tuple[str, Any, Any]]:
