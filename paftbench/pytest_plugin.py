@@ -3,7 +3,7 @@
 pytest imports this module at every start of every project in the environment, so it must import nothing heavy.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,14 +15,14 @@ _MADE = pytest.StashKey[list["FaultyRanks"]]()
 
 
 @pytest.fixture
-def faulty_ranks(request: pytest.FixtureRequest) -> "Callable[..., FaultyRanks]":
+def faulty_ranks(request: pytest.FixtureRequest) -> "Iterator[Callable[..., FaultyRanks]]":
     """Ranks that train your own model and loop with faults and mitigations: `faulty_ranks(world_size=4)`.
 
     `ranks_as="threads"` (default) or `"torchrun"`, `limit_s=120`; then `.run(train, build, faults=..., ...)`.
     A test that runs nothing, or faults that never struck, fails.
     """
     made: list[FaultyRanks] = []
-    request.node.stash[_MADE] = made  # a test that is run again starts afresh
+    request.node.stash[_MADE] = made
 
     def make(*args: int, **options: object) -> "FaultyRanks":
         from paftbench.testing import FaultyRanks
@@ -31,13 +31,14 @@ def faulty_ranks(request: pytest.FixtureRequest) -> "Callable[..., FaultyRanks]"
         made.append(ranks)
         return ranks
 
-    return make
+    yield make
+    # The session keeps its tests to the end: not every rank's parameters too, nor what a test that is run again made.
+    del request.node.stash[_MADE]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """After a test that would pass: fail it where what it ran under `faulty_ranks` proves nothing."""
-    result = yield
+@pytest.hookimpl(trylast=True)  # a wrapper is made differently by old and new pytests, and all must start with this
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """After a test that did not raise: fail it where what it ran under `faulty_ranks` proves nothing."""
     made = item.stash.get(_MADE, None)
     if made is not None:
         if not made:
@@ -46,4 +47,3 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             reason = ranks.unproven()
             if reason is not None:
                 pytest.fail(reason, False)
-    return result

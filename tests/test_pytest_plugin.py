@@ -13,6 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOREIGN = ROOT / "tests" / "foreign"
 CASES = """
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -92,6 +95,17 @@ def test_expects_a_rank_to_fail(faulty_ranks):
 
     with pytest.raises(paftbench.testing.RankError, match="as it should"):
         faulty_ranks(2).run(failing, build, faults=[FLIPS])
+
+released = []
+
+def test_lets_go(faulty_ranks):
+    ranks = faulty_ranks(2)
+    ranks.run(train, build)
+    released.append(weakref.ref(ranks))
+
+def test_has_let_go():
+    gc.collect()
+    assert [kept() for kept in released] == [None]
 
 attempts = []
 
@@ -213,6 +227,20 @@ def test_plugin_imports_nothing_heavy() -> None:
     assert min(seconds) < 0.05
 
 
+def test_plugin_loads_beside_an_old_pytest() -> None:
+    load = """
+        import pluggy, pytest
+        marked = pluggy.HookimplMarker.__call__
+
+        def of_pluggy_1_0(self, function=None, hookwrapper=False, optionalhook=False, tryfirst=False, trylast=False):
+            return marked(self, function, hookwrapper, optionalhook, tryfirst, trylast)
+
+        pluggy.HookimplMarker.__call__ = of_pluggy_1_0
+        import paftbench.pytest_plugin
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(load)], check=True)
+
+
 def test_first_example_of_the_guide_passes(cases: str) -> None:
     assert "PASSED test_guide.py::test_survives_bit_flips" in cases, cases
 
@@ -226,6 +254,7 @@ def test_first_example_of_the_guide_passes(cases: str) -> None:
         ("is_expected_to_run_nothing", "XFAIL"),
         ("expects_a_rank_to_fail", "PASSED"),
         ("is_struck_again", "PASSED"),
+        ("has_let_go", "PASSED"),
     ],
 )
 def test_that_proves_something_keeps_its_outcome(cases: str, name: str, outcome: str) -> None:
