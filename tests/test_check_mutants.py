@@ -118,6 +118,7 @@ def test_a_broken_system_fails_in_every_mode(gate: Gate, name: str, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_results_of_one_system_are_never_taken_for_those_of_another(gate: Gate, tmp_path: Path) -> None:
     broken = mutants.plugin("divided by W twice", tmp_path)
     assert gate.run(gate.with_expect, "shared") == 0
@@ -126,6 +127,7 @@ def test_results_of_one_system_are_never_taken_for_those_of_another(gate: Gate, 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", [10, 20, 30])
 def test_other_seeds_tell_the_same_systems_apart(driver: Driver, tmp_path: Path, first: int) -> None:
     gate = Gate(tmp_path, driver, seeds=str([*range(first, first + 5)]))
@@ -137,6 +139,7 @@ def test_other_seeds_tell_the_same_systems_apart(driver: Driver, tmp_path: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_shipped_gate_fails_where_averaging_does_nothing(driver: Driver, tmp_path: Path) -> None:
     broken = mutants.plugin("averaging disabled", tmp_path)
     against = ("--baseline", tmp_path / "quick.json")
