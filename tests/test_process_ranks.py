@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 import torch
@@ -54,6 +55,17 @@ def dying(ddp: Any, optimizer: torch.optim.Optimizer) -> Iterator[float]:
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     yield from train(ddp, optimizer, 3)
+
+
+def leaving(ddp: Any, optimizer: torch.optim.Optimizer) -> Iterator[float]:
+    yield from train(ddp, optimizer, 3)
+    if dist.get_rank() == 1:
+        sys.exit(0)
+    yield from train(ddp, optimizer, 3)
+
+
+def skipping(ddp: Any, optimizer: torch.optim.Optimizer) -> None:
+    pytest.skip("no data here")
 
 
 def hanging(ddp: Any, optimizer: torch.optim.Optimizer) -> Iterator[float]:
@@ -110,6 +122,18 @@ def test_rank_that_raises_is_named_with_its_traceback() -> None:
 def test_rank_that_dies_is_named_though_others_complain_first() -> None:
     with pytest.raises(RankError, match="rank 1 of 2 failed without a word: killed by SIGKILL"):
         processes().run(dying, build)
+
+
+@pytest.mark.slow
+def test_rank_that_leaves_is_named_though_others_complain_first() -> None:
+    with pytest.raises(RankError, match="rank 1 of 2 failed in train, after 3 completed steps: SystemExit: 0"):
+        processes().run(leaving, build)
+
+
+@pytest.mark.slow
+def test_skipped_in_a_rank_is_skipped() -> None:
+    with pytest.raises(SkipTest, match="no data here"):  # which pytest takes for its own
+        processes().run(skipping, build)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 from paftbench.engines.local import signal_name
 from paftbench.process import announced
@@ -95,7 +96,7 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def _first_failure(folder: Path, world_size: int, log: str) -> tuple[int, str, str] | None:
-    """The rank that failed first, how far it was, and its error.
+    """The rank that failed first, how far it was, and its error; `SkipTest` where the rank skipped the test.
 
     A rank that died without a word comes first: what others raise then is that its connection is gone.
     """
@@ -107,6 +108,8 @@ def _first_failure(folder: Path, world_size: int, log: str) -> tuple[int, str, s
     if not said:
         return None
     rank = min(said, key=lambda rank: float(said[rank]["time"]))
+    if said[rank]["skipped"] is not None:
+        raise SkipTest(said[rank]["skipped"])
     return rank, said[rank]["progress"], f"{said[rank]['error']}\n{said[rank]['traceback'].rstrip()}"
 
 

@@ -41,8 +41,9 @@ def _run(folder: Path, rank: int, world_size: int) -> int:
         task, limit_s = parcel.open()
         dist.init_process_group("gloo", timeout=timedelta(seconds=limit_s))
         outcome = run_rank(task, rank, finish, progress, Owners())
-    except Exception as error:
+    except BaseException as error:
         failure = {
+            "skipped": str(error) if type(error).__name__ == "Skipped" else None,  # pytest's, which cannot be pickled
             "time": time.time(),
             "progress": str(progress),
             "error": f"{type(error).__name__}: {error}",
