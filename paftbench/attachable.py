@@ -1,6 +1,7 @@
 """What can be attached: the DDP model and the optimizer behind what a user passes, or the reason why not."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -8,6 +9,8 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.ddp import uncompiled
+
+T = TypeVar("T")
 
 SHARDED = "each parameter has one owner, so ranks cannot drift apart (the replicas of HSDP can: see docs/limits.md)"
 REASONS = {
@@ -60,6 +63,20 @@ def real_optimizer(optimizer: object, scaler: GradScaler | None) -> torch.optim.
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
         raise ValueError(f"optimizer {kind} wraps another and its step hooks never run; pass the optimizer inside it")
     return optimizer
+
+
+def listed(name: str, given: object, kind: type[T]) -> tuple[T, ...]:
+    """The plugins of a list; `ValueError` for one alone, and for an iterator, which could be read only once."""
+    if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
+        raise ValueError(f"{name} must be a list of paftbench.{kind.__name__}(...), got {given!r}")
+    return tuple(given)
+
+
+def whole(name: str, value: object) -> int:
+    """A whole number; `ValueError` for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    return value
 
 
 def require_held(optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, nn.Parameter]]) -> None:

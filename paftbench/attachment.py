@@ -12,7 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.agreement import require_same
-from paftbench.attachable import ddp_of, real_optimizer, require_held
+from paftbench.attachable import ddp_of, listed, real_optimizer, require_held, whole
 from paftbench.ddp import Bucket, GradientMark, Relay, relay_of, untraced
 from paftbench.faults import Fault
 from paftbench.injection_log import Row
@@ -50,7 +50,9 @@ class Attachment:
         exact: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._progress = Progress(accumulation=accumulation)
+        faults, mitigations = listed("faults", faults, Fault), listed("mitigations", mitigations, Mitigation)
+        whole("seed", seed)
+        self._progress = Progress(accumulation=whole("accumulation", accumulation))
         model, scaler = ddp_of(ddp), enabled(scaler)
         optimizer = real_optimizer(optimizer, scaler)
         named = trainable(model.module)
@@ -61,10 +63,11 @@ class Attachment:
         ranks = Ranks.of_group(dist.get_world_size(group), group, exact=exact)
         owners = [(slot.start, parameter) for slot, (_, parameter) in zip(self.layout.slots, named, strict=True)]
         replicas = Replicas(self.layout, ranks, [model.module], optimizer, owners)
-        injector = Injector(faults, self.layout, ranks, seed=seed, separate=model.find_unused_parameters)
+        unused = model.find_unused_parameters or model.static_graph
+        injector = Injector(faults, self.layout, ranks, seed=seed, separate=unused)
         self.pipeline = Pipeline(replicas, injector, mitigations, clock)
         require_same(ranks, {
-            "faults": tuple(faults), "mitigations": tuple(mitigations), "seed": seed, "accumulation": accumulation,
+            "faults": faults, "mitigations": mitigations, "seed": seed, "accumulation": accumulation,
             "exact": exact, "scaler": None if scaler is None else "enabled",
         })  # fmt: skip
         self._parameters = [parameter for _, parameter in named]
@@ -157,6 +160,7 @@ class Attachment:
     def starting(self) -> None:
         """Close a step whose update was skipped, before the parameters are read again."""
         if self._progress.undecided:
+            self._progress.overtaken = True
             self._close_step(skipped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -173,7 +177,7 @@ class Attachment:
     def finished(self) -> None:
         """The round's gradients are in place: strikes and mitigations on the last round of a step."""
         progress, self._in_round = self._progress, False
-        progress.rounds += 1
+        progress.rounds, progress.overtaken = progress.rounds + 1, False
         if self._left is not None:
             progress.piled, self._left = progress.piled + 1 if self._left.added_to else 0, None
         if not self._striking:
@@ -197,6 +201,7 @@ class Attachment:
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if all(argument is None for argument in (*args[1:], *kwargs.values())):  # a closure runs backward() in step()
             self._progress.require_complete()
+            self._progress.require_open()
         if self._scaling is None and calling_scaler() is not None:
             raise RuntimeError(
                 "the optimizer is stepped by a GradScaler that was not given to attach(): a rank could skip its update "
@@ -217,6 +222,7 @@ class Attachment:
     def unscaling(self) -> None:
         """Refuse to unscale gradients that are not complete."""
         self._progress.require_complete()
+        self._progress.require_open()
 
     def unscaled(self, skipping: bool) -> None:
         """Mitigate the gradients now that they are in their own units."""
@@ -273,8 +279,8 @@ def attach(
 
     `ddp` may be compiled, `optimizer` wrapped as Accelerate does; a loop that scales its loss passes its `scaler`.
     `ValueError` for a model that is not DDP, has a hook or is attached, and for an optimizer that does not hold its
-    parameters or whose updates are no steps. A forward pass with gradients between `backward()` and the optimizer's
-    step counts the step before it as skipped.
+    parameters or whose updates are no steps. Where the next forward pass with gradients begins before the optimizer
+    has stepped, the update counts as skipped.
     """
     return Attachment(
         ddp, optimizer, scaler, faults=faults, mitigations=mitigations, seed=seed, accumulation=accumulation,

@@ -11,7 +11,8 @@ class Progress:
     """`rounds` are synchronised backward passes, `accumulation` of which make a step; `updates` are the optimizer's.
 
     `undecided`: a step's gradients are there, and the optimizer has not decided; `mitigated`: mitigations have seen
-    them. `piled`: closed steps whose gradients the next one added to, so that they were none.
+    them. `piled`: closed steps whose gradients the next one added to, so that they were none. `overtaken`: a step was
+    closed without an update, since another forward pass had begun.
     """
 
     accumulation: int
@@ -20,6 +21,7 @@ class Progress:
     undecided: bool = False
     mitigated: bool = False
     piled: int = 0
+    overtaken: bool = False
 
     def __post_init__(self) -> None:
         if self.accumulation < 1:
@@ -47,7 +49,6 @@ class Progress:
                 f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer stepped after "
                 f"{self.into}; passes inside no_sync() do not count"
             )
-
         if self.piled:
             raise RuntimeError(
                 f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer got the gradients "
@@ -55,9 +56,18 @@ class Progress:
                 "do not count"
             )
 
+    def require_open(self) -> None:
+        """`RuntimeError` where the optimizer is about to take the gradients of a step that is closed."""
+        if self.overtaken:
+            raise RuntimeError(
+                "a forward pass with gradients came between backward() and the optimizer's step, which therefore "
+                "counted as skipped; evaluate under torch.no_grad(), or after the step"
+            )
+
     def require_used(self) -> None:
-        """The same at the end of a loop, and where no update came."""
-        self.require_complete()
+        """`RuntimeError` at the end of a loop that went past the hook or the optimizer."""
+        if self.rounds == 0:
+            self.require_complete()
         if self.updates == 0:
             raise RuntimeError(
                 f"the attached optimizer was never stepped: {self.rounds} backward passes, but no call of its step(), "

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from processes import together
 from torch.nn.parallel import DistributedDataParallel
-from user_loop import Net, bits, build, loss_of, sgd, train
+from user_loop import Net, bits, build, loss_of, sgd, silent_static_graph, train
 
 import paftbench
 
@@ -45,6 +45,11 @@ def refusals() -> dict[str, str]:
         "foreign optimizer": refusal(lambda: paftbench.attach(ddp, sgd(other))),
         "scaler": refusal(lambda: paftbench.attach(ddp, optimizer, object())),  # type: ignore[arg-type]
         "accumulation": refusal(lambda: paftbench.attach(ddp, optimizer, accumulation=0)),
+        "one fault": refusal(lambda: paftbench.attach(ddp, optimizer, faults=noise()[0])),
+        "read once": refusal(lambda: paftbench.attach(ddp, optimizer, faults=iter(noise()))),  # type: ignore[arg-type]
+        "mapping": refusal(lambda: paftbench.attach(ddp, optimizer, mitigations=[{"name": "paft_sync"}])),  # type: ignore[list-item]
+        "seed": refusal(lambda: paftbench.attach(ddp, optimizer, seed="0")),  # type: ignore[arg-type]
+        "rank": refusal(lambda: paftbench.attach(ddp, optimizer, faults=noise(ranks=[1]))),
         "pattern": refusal(lambda: paftbench.attach(ddp, optimizer, faults=noise(parameters="embed.wieght"))),
     }
     attached = paftbench.attach(ddp, optimizer)
@@ -78,6 +83,11 @@ def test_what_cannot_be_attached_is_refused_with_the_reason() -> None:
         "foreign optimizer": "ValueError: the optimizer does not update parameter 'scale' of the model",
         "scaler": "ValueError: scaler: ",
         "accumulation": "ValueError: accumulation (backward passes per step) must be >= 1, got 0",
+        "one fault": "ValueError: faults must be a list of paftbench.Fault(...), got Fault(name='gaussian_noise'",
+        "read once": "ValueError: faults must be a list of paftbench.Fault(...), got <list_iterator",
+        "mapping": "ValueError: mitigations must be a list of paftbench.Mitigation(...), got [{",
+        "seed": "ValueError: seed must be a whole number, got '0'",
+        "rank": "ValueError: fault 'gaussian_noise': rank 1 is not below world_size 1",
         "pattern": "ValueError: parameters: 'embed.wieght' matches no parameter; did you mean 'embed.weight'?",
         "second": "ValueError: the model is attached already",
         "foreign hook": "ValueError: the model already has a communication hook (_foreign)",
@@ -203,6 +213,45 @@ def test_backward_passes_that_pile_up_uncounted_are_an_error_and_skipped_updates
         assert set(found.values()) == {""} and len(found) == 6
 
 
+def overtaking(scaled: bool) -> tuple[str, int]:
+    """A forward pass with gradients between backward and step, then one without."""
+    ddp = build()
+    optimizer, scaler = sgd(ddp), torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+
+    def step(looking: bool) -> None:
+        optimizer.zero_grad()
+        scaler.scale(loss_of(ddp, 0)).backward()
+        with torch.set_grad_enabled(looking):
+            loss_of(ddp, 1)
+        scaler.step(optimizer)
+        scaler.update()
+
+    with paftbench.attach(ddp, optimizer, scaler, faults=noise(), mitigations=sync(period=1)) as attached:
+        step(looking=False)
+        assert attached.divergence() == 0.0
+        return refusal(lambda: step(looking=True)), attached.syncs
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_step_that_a_forward_pass_closed_too_early_is_an_error(scaled: bool) -> None:
+    for found, syncs in together(overtaking, 2, scaled):
+        assert found.startswith("RuntimeError: a forward pass with gradients came between backward() and the") and syncs
+
+
+def incomplete() -> tuple[int, int, float]:
+    """The last window of the loop is incomplete, and the user drops it."""
+    ddp = build()
+    optimizer = sgd(ddp)
+    with paftbench.attach(ddp, optimizer, accumulation=2, faults=noise(), mitigations=sync(period=2)) as attached:
+        train(ddp, optimizer, range(4), rounds=2, sync="all")
+        loss_of(ddp, 4).backward()
+    return attached.steps, attached.syncs, attached.divergence()
+
+
+def test_a_last_window_without_an_update_is_no_error() -> None:
+    assert together(incomplete, 2) == [(4, 2, 0.0)] * 2
+
+
 # --- used --------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +349,28 @@ def resetting() -> list[float]:
 def test_a_reset_leaves_step_counters_also_of_a_parameter_that_is_a_number() -> None:
     for counters in together(resetting, 2):
         assert counters == [4.0] * len(counters)
+
+
+def unused_in_static_graph(model: str, site: str) -> dict[str, Any]:
+    silent_static_graph()
+    ddp = build(idle=True, static_graph=True)
+    optimizer = sgd(ddp)
+    fault = paftbench.Fault(model, degree=0.5, site=site)
+    with paftbench.attach(ddp, optimizer, faults=[fault]) as attached:
+        train(ddp, optimizer, range(3))
+    idle = [row for row in attached.injections() if not row["landed"]]
+    strikes = attached.strikes
+    lost = sum(row["elements"] or 1 for row in idle)
+    size = sum(p.numel() for p in ddp.module.idle.parameters())
+    return {"lost": lost, "missing": strikes.drawn - strikes.landed, "size": 3 * size}
+
+
+@pytest.mark.parametrize("model", ["bit_flip", "gaussian_noise"])
+@pytest.mark.parametrize("site", ["contribution", "result"])
+def test_strikes_on_what_a_static_graph_never_uses_do_not_land(model: str, site: str) -> None:
+    for found in together(unused_in_static_graph, 2, model, site):
+        assert found["missing"] == found["lost"] > 0
+        assert model == "bit_flip" or found["lost"] == found["size"]
 
 
 def two_models() -> tuple[Any, ...]:

@@ -399,5 +399,5 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], reason: 
         ValueError, match=r"mitigations must be a list of paftbench.Mitigation\(...\), got \['paft_sync'\]"
     ):
         FaultyRanks(2).run(train, build, mitigations=["paft_sync"])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="two faults are named 'bit_flip'"):
+    with pytest.raises(ValueError, match="the name 'bit_flip' is given twice"):
         FaultyRanks(2).run(train, build, faults=[FLIPS, FLIPS])

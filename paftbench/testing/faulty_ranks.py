@@ -1,11 +1,12 @@
 """Ranks that train a user's model with faults and mitigations, in threads or in processes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from torch import nn
 
-from paftbench.faults import Fault
+from paftbench.attachable import listed, whole
+from paftbench.faults import Fault, check_faults
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.process_ranks import run_processes
@@ -15,7 +16,6 @@ from paftbench.testing.sample import Sample
 from paftbench.testing.shipping import check_importable
 from paftbench.testing.thread_ranks import run_threads
 
-T = TypeVar("T")
 RanksAs = Literal["threads", "torchrun"]
 LIMIT_S = 120.0
 
@@ -70,14 +70,15 @@ class FaultyRanks:
         task = Task(
             train=train,
             build=build,
-            faults=_distinct(_all("faults", faults, Fault)),
-            mitigations=_all("mitigations", mitigations, Mitigation),
-            seed=_whole("seed", seed),
-            fault_seed=_whole("fault_seed", seed if fault_seed is None else fault_seed),
-            accumulation=accumulation,
+            faults=listed("faults", faults, Fault),
+            mitigations=listed("mitigations", mitigations, Mitigation),
+            seed=whole("seed", seed),
+            fault_seed=whole("fault_seed", seed if fault_seed is None else fault_seed),
+            accumulation=whole("accumulation", accumulation),
             exact=exact,
             ddp=dict(ddp or {}),
         )
+        check_faults(task.faults, self.world_size)
         try:
             outcomes = self._in_threads(task) if self.ranks_as == "threads" else self._in_processes(task)
         except (RankError, RanksStuck):
@@ -127,23 +128,3 @@ class FaultyRanks:
         check_importable("train", task.train)
         check_importable("build", task.build)
         return run_processes(task, self.world_size, limit_s=self.limit_s)
-
-
-def _all(name: str, given: Any, kind: type[T]) -> tuple[T, ...]:
-    if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
-        raise ValueError(f"{name} must be a list of paftbench.{kind.__name__}(...), got {given!r}")
-    return tuple(given)
-
-
-def _distinct(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    names = [fault.name for fault in faults]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two faults are named {name!r}, and would draw the same strikes; give one another name=")
-    return faults
-
-
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
-    return value
