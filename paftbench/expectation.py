@@ -9,6 +9,7 @@ from paftbench.plugins import did_you_mean
 from paftbench.store import Label
 
 OUTCOME: Final = "outcome"
+DEGRADED: Final = "degraded"  # the outcome that compares with golden
 BOUNDS: Final = ("at_least", "at_most", "never")
 
 

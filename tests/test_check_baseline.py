@@ -117,6 +117,19 @@ def test_twice_the_divergence_or_bytes_fail_and_drift_without_any_before(folder:
     assert found["golden", "divergence"].reason.startswith("s0, s1, s2: has 0.500, the baseline 0.000")
 
 
+@pytest.mark.parametrize("value", ["divergence", "bytes"])
+def test_what_is_no_longer_measured_is_inconclusive(folder: Path, value: str) -> None:
+    def forget(result: dict[str, Any]) -> None:
+        if value == "divergence":
+            result["divergence"]["max"] = None
+        else:
+            result["gradient_bytes"] = None
+
+    spoil(folder, "noise/paft_sync", forget)
+    one = by_value(folder)["noise paft_sync", value]
+    assert one.verdict == "inconclusive" and "s0, s1, s2: was measured for the baseline only" in one.reason
+
+
 def test_a_quarter_more_overhead_fails_where_it_was_timed(tmp_path: Path) -> None:
     def sweep(name: str, step_s: float) -> Sweep:
         timed = {"trial": {"placement": "torchrun"}, "curve": [(0.1,) * 3, (0.98,) * 3]}

@@ -189,6 +189,9 @@ def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     values = plain_mapping(item, where, Expectation.__dataclass_fields__)
     selected = plain_mapping(values.get("where") or {}, f"{where}.where", known)
     values["where"] = {key: tuple(value) if isinstance(value, list) else value for key, value in selected.items()}
+    for key, labels in values["where"].items():
+        if labels == ():
+            raise ValueError(f"{where}.where: {key} lists no label")
     if not isinstance(values.get("value"), str):
         raise ValueError(f"{where}: value must name a measured value, got {values.get('value')!r}")
     if not any(bound in values for bound in BOUNDS):

@@ -13,7 +13,7 @@ from paftbench.analysis.check.finding import Finding
 from paftbench.analysis.check.rule import Bound, Sample, by_seed, judge, resolvable
 from paftbench.analysis.check.selecting import AVERAGING_LIMIT, subject_of
 from paftbench.analysis.check.trajectory import tail_of
-from paftbench.analysis.check.values import NO_STRIKE, broke, unusable
+from paftbench.analysis.check.values import broke, unharmed, unusable
 from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
@@ -34,13 +34,14 @@ def _overhead(sweep: Sweep, run: Run) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cost:
-    """A value that may grow by a factor; `least` is what counts as none of it."""
+    """A value that may grow by a factor; `least` is what counts as none of it, `always`: it is measured everywhere."""
 
     value: str
     factor: float
     now: Callable[[Sweep, Run], float | None]
     then: Callable[[Entry], float | None]
     least: float = 0.0
+    always: bool = True
 
 
 _COSTS: Final = (
@@ -52,7 +53,10 @@ _COSTS: Final = (
         value="baseline bytes", factor=FACTOR,
         now=lambda _, run: extra_share(run), then=lambda entry: entry.extra_bytes,
     ),
-    _Cost(value="baseline overhead", factor=OVERHEAD_FACTOR, now=_overhead, then=lambda entry: entry.overhead),
+    _Cost(
+        value="baseline overhead", factor=OVERHEAD_FACTOR, always=False,
+        now=_overhead, then=lambda entry: entry.overhead,
+    ),
 )  # fmt: skip
 
 
@@ -116,8 +120,8 @@ def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
             left_out.append((run.seed, "broke down in the baseline already"))
         elif run.outcome in BROKE_DOWN or tail is None:
             broken.append((run.seed, f"{broke(run)}, was {then.outcome}"))
-        elif run.unstruck:
-            unknown.append((run.seed, NO_STRIKE))
+        elif spared := unharmed(run):
+            unknown.append((run.seed, spared))
         elif run.get("metric", "name") != (metric := baseline.metrics[cell_name(run)]):
             unknown.append((run.seed, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
         else:
@@ -136,17 +140,21 @@ def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding 
     """The mean over seeds of now over then; None where neither has any of it."""
     seeds, ratios = [], []
     broken: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str]] = []
     for run in cell.runs:
         now, then = cost.now(sweep, run), cost.then(baseline.entry(run))
-        if unusable(run) is not None or run.unstruck or now is None or then is None or not isfinite(then):
+        if unusable(run) is not None or unharmed(run) or (then is not None and not isfinite(then)):
             continue
-        if not isfinite(now) or then <= cost.least < now:
+        if now is None or then is None:
+            if cost.always and (now is not None or then is not None):
+                unknown.append((run.seed, f"was measured {'now' if then is None else 'for the baseline'} only"))
+        elif not isfinite(now) or then <= cost.least < now:
             broken.append((run.seed, f"has {number(now)}, the baseline {number(then)}"))
         elif then > cost.least:
             seeds.append(run.seed)
             ratios.append(now / then)
-    if not broken and not ratios:
+    if not (broken or unknown or ratios):
         return None
-    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=by_seed(broken))
+    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=by_seed(broken), unknown=by_seed(unknown))
     bound = Bound(at_most=cost.factor, called="")
     return finding_of(judge(sample, bound), cell, value=cost.value, source="baseline", bound=bound.text)

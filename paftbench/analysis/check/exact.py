@@ -9,7 +9,7 @@ from paftbench.analysis.check.finding import Finding, Verdict
 from paftbench.analysis.check.rule import by_seed, listed
 from paftbench.analysis.check.selecting import subject_of
 from paftbench.analysis.check.trajectory import end_of, machine_of, windows_of
-from paftbench.analysis.check.values import NO_STRIKE, broke
+from paftbench.analysis.check.values import broke, unharmed
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.outcome import BROKE_DOWN
@@ -39,8 +39,8 @@ def _compared(baseline: Baseline, cell: Cell) -> Finding:
             unknown.append((run.seed, "has not run" if run.result is None else "ended in error"))
         elif says := _difference(baseline.entry(run), run):
             differing.append((run.seed, says))
-        elif run.unstruck:
-            unknown.append((run.seed, NO_STRIKE))
+        elif spared := unharmed(run):
+            unknown.append((run.seed, spared))
         else:
             same += 1
     verdict: Verdict = "fail" if differing else "inconclusive" if unknown else "pass"

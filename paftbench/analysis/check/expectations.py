@@ -7,10 +7,11 @@ from paftbench.analysis.cells import Cell
 from paftbench.analysis.check.finding import Finding, Verdict
 from paftbench.analysis.check.rule import Bound, Judged, by_seed, few, judge, listed
 from paftbench.analysis.check.selecting import Selected, subject_of
-from paftbench.analysis.check.values import LEARNT, NO_STRIKE, broke, sample_of, unusable
+from paftbench.analysis.check.values import LEARNT, NO_STRIKE, broke, sample_of, unharmed, unusable, without_golden
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import Summary, wilson
-from paftbench.expectation import OUTCOME, Expectation
+from paftbench.expectation import DEGRADED, OUTCOME, Expectation
+from paftbench.outcome import BROKE_DOWN
 from paftbench.store import LOG
 
 
@@ -56,15 +57,16 @@ def _with_results(cell: Cell, sweep: Sweep) -> Cell:
 def _finding(expectation: Expectation, place: str, cell: Cell, sweep: Sweep) -> Finding:
     if expectation.value == OUTCOME:
         never = f"never {', '.join(expectation.never)}"
-        return finding_of(_outcomes(expectation.never, cell), cell, value=OUTCOME, source=place, bound=never)
+        return finding_of(_outcomes(expectation.never, cell, sweep), cell, value=OUTCOME, source=place, bound=never)
     sample = sample_of(expectation.value, sweep, cell.runs)
     bound = Bound(at_least=expectation.at_least, at_most=expectation.at_most)
     return finding_of(judge(sample, bound), cell, value=expectation.value, source=place, bound=bound.text)
 
 
-def _outcomes(never: Sequence[str], cell: Cell) -> Judged:
+def _outcomes(never: Sequence[str], cell: Cell, sweep: Sweep) -> Judged:
     """The rate of the outcomes that may not occur, with its Wilson interval; one is enough to fail."""
-    rated = cell.rated()
+    unrated = {run.id: why for run in cell.runs if (why := _why_unrated(run, never, sweep))}
+    rated = [run for run in cell.runs if run.id not in unrated]
     hits = [run for run in rated if run.outcome in never]
     low, high = wilson(len(hits), len(rated))
     low = low if hits else 0.0  # but for rounding it is
@@ -72,29 +74,32 @@ def _outcomes(never: Sequence[str], cell: Cell) -> Judged:
         mean=len(hits) / len(rated) if rated else None, low=low if rated else None, high=high if rated else None,
         points=(), claim="interval" if rated else "none",
     )  # fmt: skip
-    verdict, reason = _on_rate(hits, cell)
+    spared = by_seed((run.seed, unrated[run.id]) for run in cell.runs if run.id in unrated)
+    verdict, reason = _on_rate(hits, spared, cell)
     return Judged(verdict=verdict, reason=reason, summary=summary)
 
 
-def _on_rate(hits: Sequence[Run], cell: Cell) -> tuple[Verdict, str]:
+def _on_rate(hits: Sequence[Run], unrated: Sequence[str], cell: Cell) -> tuple[Verdict, str]:
     if hits:
         return "fail", listed(by_seed((run.seed, broke(run)) for run in hits))
-    if unrated := _unrated(cell):
+    if unrated:
         return "inconclusive", listed(unrated)
     if cell.seeds < 3:
         return "inconclusive", few(cell.seeds)
     return "pass", ""
 
 
-def _unrated(cell: Cell) -> tuple[str, ...]:
-    """Runs that count in no rate, and why."""
-    rated = {run.id for run in cell.rated()}
-    return by_seed((run.seed, _why_unrated(run)) for run in cell.runs if run.id not in rated)
-
-
-def _why_unrated(run: Run) -> str:
+def _why_unrated(run: Run, never: Sequence[str], sweep: Sweep) -> str:
+    """Why a run counts in no rate of these outcomes; empty where it does."""
     absent = unusable(run)
-    return NO_STRIKE if absent is None or absent.why == "broke" else absent.reason
+    if absent is not None and absent.why == "unknown":
+        return absent.reason
+    if run.unstruck:
+        return NO_STRIKE
+    if run.outcome in never or run.outcome in BROKE_DOWN:
+        return ""
+    unknown = without_golden(sweep, run) if DEGRADED in never else None
+    return unharmed(run) if unknown is None else unknown.reason
 
 
 def _failed(run: Run, reason: str, *, error: bool) -> Finding:

@@ -13,7 +13,8 @@ from paftbench.analysis.check.finding import Verdict
 from paftbench.analysis.stats import Summary, summarise
 from paftbench.analysis.text import number
 
-ROUNDING = 1e-9  # of a bound or of 1: a difference of two decimal fractions misses its exact value by less
+ROUNDING = 1e-9  # of a bound: a difference of two decimal fractions misses its exact value by less
+ZERO = 1e-12  # what rounding makes of sums that are 0; one bit of a small weight makes a divergence of more
 MANY_SEEDS = 200  # more than anybody would add to a gate
 NAMED = 5  # seeds that a reason lists
 Z95 = 1.96  # a normal mean lies within so many of its standard errors with 95 %
@@ -140,7 +141,7 @@ def resolvable(spread: float, seeds: int) -> float:
 
 
 def _slack(bound: float) -> float:
-    return ROUNDING * max(1.0, abs(bound))
+    return max(ROUNDING * abs(bound), ZERO)
 
 
 def few(seeds: int) -> str:

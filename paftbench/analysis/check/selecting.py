@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.expectation import Expectation
+from paftbench.expectation import DEGRADED, Expectation
 from paftbench.plugins import did_you_mean
 
 AVERAGING_LIMIT: Final = "averaging_limit"
@@ -37,7 +37,14 @@ def select(expectations: Sequence[Expectation], sweep: Sweep, source: str) -> li
         place = f"expect[{number}]"
         chosen = tuple(part for cell in found if (part := _part(cell, expectation)) is not None)
         if not chosen:
-            raise LookupError(f"{source}: {place}.where selects no cell of this sweep; {_nearest(expectation, found)}")
+            nearest = _nearest(expectation.where, found)
+            raise LookupError(f"{source}: {place}.where selects no cell of this sweep; {nearest}")
+        if (idle := _idle(expectation, chosen)) is not None:
+            key, label = idle
+            nearest = _nearest({**expectation.where, key: label}, found)
+            raise LookupError(
+                f"{source}: {place}.where selects no cell with {key} {label!r}, which it lists; {nearest}"
+            )
         for cell in chosen:
             _check_judgeable(expectation, cell, sweep, f"{source}: {place}")
         selected.append(Selected(place=place, expectation=expectation, cells=chosen))
@@ -100,14 +107,23 @@ def _number(label: Any) -> float | None:
         return None
 
 
-def _nearest(expectation: Expectation, found: Sequence[Cell]) -> str:
-    """Which label there is none of, with those that there are; or that they never stand together."""
+def _idle(expectation: Expectation, chosen: Sequence[Cell]) -> tuple[str, Any] | None:
+    """A listed label that none of the selected cells has: what it was meant for would go unheld."""
     for key, wanted in expectation.where.items():
+        for one in _listed(wanted):
+            if not any(_same(label, one) for label in _labels(key, chosen)):
+                return key, one
+    return None
+
+
+def _nearest(where: Mapping[str, Any], found: Sequence[Cell]) -> str:
+    """Which label there is none of, with those that there are; or that they never stand together."""
+    for key, wanted in where.items():
         known = _labels(key, found)
         for one in _listed(wanted):
             if not any(_same(label, one) for label in known):
                 return f"{key} has no label {one!r}{did_you_mean(str(one), {str(label) for label in known})}"
-    together = " and ".join(f"{key} {value}" for key, value in expectation.where.items())
+    together = " and ".join(f"{key} {' or '.join(map(str, _listed(own)))}" for key, own in where.items())
     return f"no cell has {together} together" if together else "the sweep has golden runs only"
 
 
@@ -119,7 +135,7 @@ def _labels(key: str, found: Sequence[Cell]) -> list[Any]:
 
 def _check_judgeable(expectation: Expectation, cell: Cell, sweep: Sweep, place: str) -> None:
     subject, value, run = subject_of(cell), expectation.value, cell.runs[0]
-    compares = expectation.measure.golden or "degraded" in expectation.never
+    compares = expectation.measure.golden or DEGRADED in expectation.never
     if compares and sweep.golden(run) is None:
         raise ValueError(f"{place}: {value} compares with golden runs, and {subject} has none (golden: false)")
     if compares and run.golden:

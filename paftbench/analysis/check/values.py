@@ -15,6 +15,7 @@ from paftbench.outcome import BROKE_DOWN, BROKEN
 LEARNT: Final = ("masked", "degraded")  # outcomes of a run by which others can be judged
 HARMLESS: Final = "the fault does no harm beyond the tolerance, so there is nothing to close"
 NO_STRIKE: Final = "drew no strike: more steps or a higher degree would"
+NO_CHANGE: Final = "has strikes of which none changed a bit: a higher degree would"
 UNTIMED: Final = "is timed only under torchrun, a process per rank, and not with exact"
 
 
@@ -52,11 +53,11 @@ def reading_of(name: str, sweep: Sweep, run: Run) -> Reading:
     measure = MEASURES[name]
     if (why := unusable(run)) is not None:
         return why
-    if run.unstruck and name != "strikes":
-        return Absent(why="unknown", reason=NO_STRIKE)
+    if name != "strikes" and (spared := unharmed(run)):
+        return Absent(why="unknown", reason=spared)
     if measure.quality and run.outcome in BROKE_DOWN:
         return Absent(why="broke", reason=broke(run))
-    if measure.golden and (missing := _without_golden(sweep, run)) is not None:
+    if measure.golden and (missing := without_golden(sweep, run)) is not None:
         return missing
     value = READERS[name](sweep, run)
     if isinstance(value, float) and not isfinite(value):
@@ -75,6 +76,13 @@ def unusable(run: Run) -> Absent | None:
     return None
 
 
+def unharmed(run: Run) -> str:
+    """Why the faults of a run say nothing of how it stands them; empty where they changed something."""
+    if run.unstruck:
+        return NO_STRIKE
+    return NO_CHANGE if run.faulty and run.get("strikes", "changed") == 0 else ""
+
+
 def broke(run: Run) -> str:
     """How a run broke down, with the last line of its reason."""
     lines = str(run.get("reason") or "").strip().splitlines()
@@ -89,7 +97,8 @@ def quality_lost(run: Run, golden: Run) -> float | None:
     return (best - own if run.get("metric", "direction") == "max" else own - best) + 0.0  # -0 is 0
 
 
-def _without_golden(sweep: Sweep, run: Run) -> Absent | None:
+def without_golden(sweep: Sweep, run: Run) -> Absent | None:
+    """Why a run cannot be compared with its golden run; None where it can."""
     golden = sweep.golden(run)
     if golden is None or golden.result is None:
         return Absent(why="unknown", reason="has no golden run")
