@@ -56,7 +56,7 @@ def nothing_left_behind() -> Iterator[None]:
     """No thread, group or hook outlives a run, however it ends."""
     hook, world = sys.excepthook, dist.distributed_c10d._world
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("rank ", "consensus"))]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("rank ", "side"))]
     assert sys.excepthook is hook and dist.distributed_c10d._world is world and not dist.is_initialized()
 
 
@@ -268,6 +268,20 @@ def test_rank_that_raises_ends_the_others_and_is_named() -> None:
         FaultyRanks(4).run(failing, build)
     assert isinstance(caught.value.__cause__, KeyError) and caught.value.rank == 2
     assert time.monotonic() - began < 5.0
+
+
+def test_run_after_one_that_failed_meets_none_of_its_threads() -> None:
+    def failing(ddp: Any, optimizer: torch.optim.Optimizer) -> list[float]:
+        curve = train(ddp, optimizer, 2)
+        if dist.get_rank() == 1:  # the others' means are under way
+            raise KeyError("lost")
+        return curve + train(ddp, optimizer, 2)
+
+    overlapped = paftbench.Mitigation("paft_sync", period=1, overlap=True)
+    for _ in range(3):
+        with pytest.raises(RankError, match="rank 1 of 3 failed"):
+            FaultyRanks(3).run(failing, build, mitigations=[overlapped])
+        FaultyRanks(3).run(train, build, mitigations=[overlapped]).assert_replicas_agree()
 
 
 def test_build_is_blamed_for_what_build_does() -> None:

@@ -37,14 +37,27 @@ Body = Callable[[int, Callable[[], None]], Any]
 
 
 class _Group(threaded.ProcessLocalGroup):
-    """torch's threaded group, whose ranks give their turn away where they wait."""
+    """torch's threaded group, whose ranks give their turn away where they wait.
+
+    Its collectives are of one run: what a thread of an ended run still starts meets nobody.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size)
+        self.turns = _turns
+
+    @property
+    def pg_name(self) -> str:
+        """What torch's class pairs calls by."""
+        return f"{id(self.turns)} {super().pg_name}"
 
 
 def _taking_turns(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @torch.compiler.disable  # a compiled model waits here for others as any other does
     @wraps(method)
     def collective(group: _Group, *args: Any, **kwargs: Any) -> Any:
-        assert _turns is not None
+        if _turns is None or group.turns is not _turns:
+            raise RankEnded("the run is over")
         with _turns.away(group.pg_name, group.size(), name.strip("_")):
             return method(group, *args, **kwargs)
 
@@ -178,6 +191,10 @@ class _Threads:
         for rank, thread in enumerate(self._threads):
             if thread.ident is not None and rank not in self._alive:
                 thread.join(POLL_S)
+        for helper in self._turns.helpers():
+            while helper.is_alive() and time.monotonic() < patient:
+                self._turns.stop()
+                helper.join(POLL_S)
         return sorted(self._alive)
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from weakref import WeakSet
 
 from paftbench.testing.streams import Streams
 
@@ -45,6 +46,7 @@ class Turns:
         self._meetings: dict[Hashable, _Meeting] = {}
         self._away: set[int] = set()
         self._threads: dict[int, int] = {}
+        self._helpers: WeakSet[threading.Thread] = WeakSet()
 
     def begin(self, rank: int) -> None:
         """The calling thread is this rank from now on; returns when its turn has come."""
@@ -70,6 +72,8 @@ class Turns:
         `ValueError` where the ranks at one place mean different things. Threads that are no rank pass.
         """
         rank = self._threads.get(threading.get_ident())
+        if rank is None:
+            self._helpers.add(threading.current_thread())
         if rank is None or rank in self._away:
             yield
             return
@@ -80,6 +84,10 @@ class Turns:
         finally:
             self._away.discard(rank)
         self._await_turn(rank)
+
+    def helpers(self) -> list[threading.Thread]:
+        """The threads that waited for others and are no rank: those that ranks started."""
+        return list(self._helpers)
 
     def stop(self) -> None:
         """End the run: every rank that waits is woken to end."""
