@@ -19,7 +19,9 @@ from paftbench.experiment import load, plan
 from paftbench.store import write_planned
 
 # Momentum is worth more than half of the loss here, the learning rate is near its best, and noise is what ranks
-# average: whatever breaks costs several times the tolerance, and seeds differ by less than it.
+# average: whatever breaks costs several times the tolerance, and seeds differ by less than it. Over 12 seeds PAFT-Sync
+# closes 0.897 +- 0.005 of the gap (std), 0.602 +- 0.014 where it does nothing from the checkpoint on; golden's loss is
+# 52 +- 2.4.
 YAML = """
 name: held
 base:
@@ -43,8 +45,8 @@ tolerance: 10
 """
 EXPECT = """
 expect:
-  - {where: {grid: golden}, value: mean_model, at_most: 130}
-  - {where: {grid: noise, mitigation: paft_sync}, value: gap_closed, at_least: 0.6}
+  - {where: {grid: golden}, value: mean_model, at_most: 80}
+  - {where: {grid: noise, mitigation: paft_sync}, value: gap_closed, at_least: 0.8}
   - {where: {grid: clean}, value: bitwise_identical, at_least: 1}
 """
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="waits for processes by /proc")
