@@ -12,7 +12,7 @@ class Progress:
 
     `undecided`: a step's gradients are there, and the optimizer has not decided; `mitigated`: mitigations have seen
     them. `piled`: closed steps whose gradients the next one added to, so that they were none. `overtaken`: a step was
-    closed without an update, since another forward pass had begun.
+    closed without an update, since another forward pass had begun. `continued`: from a state that had made steps.
     """
 
     accumulation: int
@@ -22,6 +22,7 @@ class Progress:
     mitigated: bool = False
     piled: int = 0
     overtaken: bool = False
+    continued: bool = False
 
     def __post_init__(self) -> None:
         if self.accumulation < 1:
@@ -66,6 +67,8 @@ class Progress:
 
     def require_used(self) -> None:
         """`RuntimeError` at the end of a loop that went past the hook or the optimizer."""
+        if self.continued and self.rounds == self.updates == 0:
+            return  # nothing was left to do
         if self.rounds == 0:
             self.require_complete()
         if self.updates == 0:
@@ -83,5 +86,7 @@ class Progress:
         return {name: getattr(self, name) for name in KEPT}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        for name in KEPT:
-            setattr(self, name, saved[name])
+        """Continue between two steps; what the loop does from here on is counted, and checked, anew."""
+        self.rounds = self.updates = 0
+        self.undecided, self.mitigated = saved["undecided"], saved["mitigated"]
+        self.continued = saved["rounds"] > 0

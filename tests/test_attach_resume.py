@@ -12,7 +12,7 @@ import torch.distributed as dist
 from processes import together
 from test_attach import noise, refusal
 from torch.amp import GradScaler
-from user_loop import bits, build, loss_of
+from user_loop import bits, build, loss_of, train
 
 import paftbench
 
@@ -159,6 +159,32 @@ def test_a_state_in_the_middle_of_a_step_or_of_something_else_is_refused() -> No
             "ValueError: the state is of ['fault gaussian_noise'], but attached are ['fault other']",
         ]
     ]
+
+
+def continued() -> dict[str, Any]:
+    ddp = build()
+    optimizer = torch.optim.SGD([p for p in ddp.parameters() if p.requires_grad], lr=0.1)
+    with paftbench.attach(ddp, optimizer) as attached:
+        train(ddp, optimizer, range(3))
+    saved = attached.state_dict()
+
+    def on(loop: Any, **options: Any) -> int:
+        with paftbench.attach(ddp, optimizer, **options) as again:
+            again.load_state_dict(saved)
+            loop()
+        return again.steps
+
+    return {
+        "nothing": on(lambda: None),
+        "accumulated": on(lambda: train(ddp, optimizer, range(2), rounds=2, sync="all"), accumulation=2),
+        "past the hook": refusal(lambda: on(lambda: train(ddp.module, optimizer, range(2)))),
+    }
+
+
+def test_a_continued_loop_may_accumulate_otherwise_or_be_over_and_is_checked_anew() -> None:
+    for found in together(continued, 2):
+        assert found["nothing"] == 3 and found["accumulated"] == 5
+        assert found["past the hook"].startswith("RuntimeError: the hook was never called")
 
 
 SCRIPT = """
