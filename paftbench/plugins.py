@@ -51,7 +51,10 @@ def origin_of(kind: str, name: str) -> str:
 
 
 def load_file(path: Path) -> list[Any]:
-    """Register every plugin class that a user's file defines; returns them."""
+    """Register every plugin class that a user's file defines; returns them.
+
+    `ValueError` for a file that cannot be imported, one that ends the process instead, or two plugins of one name.
+    """
     path = path.resolve()
     if not path.is_file():
         raise LookupError(f"plugin file {path} does not exist")
@@ -61,12 +64,18 @@ def load_file(path: Path) -> list[Any]:
         raise ValueError(f"plugin file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # an exit code of the file's own would pass for a command's
+        raise ValueError(f"plugin file {path}: {type(error).__name__}: {error}") from error
     found: list[Any] = []
     for cls in vars(module).values():
         name = getattr(cls, "name", None)
         if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(name, str):
-            _from_files[_kind_of(cls, path)][name] = cls
+            kind = _kind_of(cls, path)
+            if any(other is not cls and other.name == name and _kind_of(other, path) == kind for other in found):
+                raise ValueError(f"plugin file {path} defines two {kind} called {name!r}")
+            _from_files[kind][name] = cls
             found.append(cls)
     if not found:
         raise ValueError(f"plugin file {path} defines no fault model, mitigation or workload")

@@ -151,3 +151,45 @@ def test_a_copy_of_a_shipped_file_is_tried_itself(tmp_path: Path, capsys: pytest
     copy.write_text(copy.read_text().replace("return changed", "return changed + 1"))
     assert exit_code(["verify", "--fast", str(copy)]) == 1
     assert "BROKEN  the counts it reports are what really changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", ["verify --fast {}", "check ci/quick --no-run --plugin {}", "ls mitigations --plugin {}"]
+)
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("{}['lost']", "KeyError: 'lost'"),
+        ("raise ValueError('no such device')", "ValueError: no such device"),
+    ],
+)
+def test_a_plugin_file_that_ends_or_fails_on_import_is_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, line: str, says: str
+) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text(line + "\n")
+    assert exit_code(command.format(file).split()) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.splitlines()[-1] == f"paftbench: error: plugin file {file}: {says}"
+
+
+def test_two_plugins_of_one_name_in_a_file_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(TWO + TWO.replace("class Zeroed", "class Other").replace('"""A good', '"""Another'))
+    assert exit_code(["verify", "--fast", str(file)]) == 2
+    assert "defines two fault_models called 'zeroed'" in capsys.readouterr().err
+
+
+def test_a_plugin_that_exits_is_broken_and_what_it_prints_is_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "leaves.py"
+    text = TWO.replace('raise ZeroDivisionError("division by zero")', "print('loud'); raise SystemExit(0)")
+    file.write_text(
+        "print('loud')\n" + text.partition("@dataclass")[0] + "@dataclass" + text.rpartition("@dataclass")[2]
+    )
+    assert exit_code(["verify", "--fast", str(file)]) == 1
+    told = capsys.readouterr()
+    assert any("SystemExit: 0" in line for line in lines(told.out, "BROKEN"))
+    assert "loud" not in told.out and "loud" in told.err

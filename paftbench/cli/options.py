@@ -4,6 +4,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,16 +17,12 @@ PluginFiles = Annotated[
 
 
 def load_plugins(paths: Sequence[Path] | None) -> list[Path]:
-    """Register the plugins of the user's files; `ValueError` where a file cannot be imported."""
+    """Register the plugins of the user's files, and keep what they print off stdout."""
     from paftbench.plugins import load_file
 
-    for path in paths or ():
-        try:
+    with redirect_stdout(sys.stderr):
+        for path in paths or ():
             load_file(path)
-        except (ValueError, LookupError):
-            raise
-        except Exception as error:
-            raise ValueError(f"plugin file {path}: {type(error).__name__}: {error}") from error
     return list(paths or ())
 
 

@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,14 +65,24 @@ def _verified(cls: Any, *, fast: bool) -> bool:
     message(f"verify: {title}" + (", the fast part" if fast else ""))
     typer.echo(f"{title} ({os.path.relpath(inspect.getfile(cls))})")
     states: list[str] = []
-    for found in findings(cls, fast=fast):
+    for found in _silenced(findings(cls, fast=fast)):
         states.append(found.state)
         typer.echo(f"  {found.state:6}  {_line(found)}")
-    for remark in _remarks(cls):
+    for remark in _silenced(_remarks(cls)):
         typer.echo(f"  note    {remark}")
     counts = {word: states.count(word) for word in ("holds", "BROKEN", "-")}
     typer.echo(f"  {counts['holds']} promises hold, {counts['BROKEN']} broken, {counts['-']} not tried")
     return not counts["BROKEN"]
+
+
+def _silenced(results: Iterator[Any]) -> Iterator[Any]:
+    """The same, while what the plugin prints goes to stderr: it is no result."""
+    while True:
+        with redirect_stdout(sys.stderr):
+            result = next(results, None)
+        if result is None:
+            return
+        yield result
 
 
 def _line(found: Any) -> str:
@@ -92,6 +104,6 @@ def _remarks(cls: Any) -> Iterator[str]:
     if cls.plugin_kind == "mitigations":
         try:
             neutral = is_neutral(MitigationCase(cls, {}))
-        except Exception:
+        except (Exception, SystemExit):
             return
         yield f"without faults it trains with {'the very bits' if neutral else 'other bits than those'} of plain DDP"
