@@ -1,6 +1,7 @@
 """`paftbench check`: what is refused before anything runs, and what it warns of and writes."""
 
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,7 +147,8 @@ def test_reports_are_written_beside_the_table(folder: Path) -> None:
 def test_results_of_another_revision_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(folder, "s1", lambda result: result["environment"].update(git={"sha": "f" * 40, "dirty": False}))
     assert check(folder) == 0
-    assert "4 of 12 results kept from before were made by paftbench 0.1.0 fffffff, this is" in capsys.readouterr().err
+    made = f"4 of 12 results kept from before were made by paftbench {version('paftbench')} fffffff, this is"
+    assert made in capsys.readouterr().err
 
 
 def test_results_from_before_a_plugin_was_changed_are_warned_of(
