@@ -25,7 +25,7 @@ REGRESSIONS = {
     "half the learning rate": ("optimizer.lr=0.05",),
     "half as many synchronisations": ("mitigations.paft_sync.period=20",),
 }
-REGRESSED = 10  # groups that are trained with a regression, at most
+REGRESSED = 5  # groups that are trained with a regression, at most
 SPREADS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)  # margins, in spreads
 MITIGATED = ("paft_sync", "clip_paft_sync")
 WIDTH = 120
