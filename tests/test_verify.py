@@ -1,7 +1,12 @@
 """`paftbench verify`: a line per promise, exit 1 where one is broken, and what it may be given."""
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,7 @@ import pytest
 import fault_models
 from paftbench import plugins
 from paftbench.cli.main import exit_code
+from paftbench.process import has_ended
 
 DEFECTS = Path(__file__).parent / "contract_defects"
 SHIPPED = Path(fault_models.__file__).parent
@@ -65,8 +71,8 @@ def test_a_shipped_fault_model_holds_and_every_promise_has_a_line(capsys: pytest
     title, *rest = out.splitlines()
     assert title.startswith("fault model gaussian_noise (") and title.endswith("gaussian_noise.py)")
     assert "  holds   every dtype it declares is really struck (4 cases)" in rest
-    assert len(lines(out, "holds")) == 31 and lines(out, "BROKEN") == []
-    assert rest[-1] == "  31 promises hold, 0 broken, 1 not tried"
+    assert len(lines(out, "holds")) == 32 and lines(out, "BROKEN") == []
+    assert rest[-1] == "  32 promises hold, 0 broken, 1 not tried"
     assert err.splitlines() == ["verify: fault model gaussian_noise, the fast part"]
 
 
@@ -90,7 +96,7 @@ def test_a_broken_promise_is_named_with_what_was_expected_and_got(
         "verify: fault model zeroed, the fast part", "verify: mitigation careless, the fast part",
     ]  # fmt: skip
     good, bad = out.split("mitigation careless")
-    assert lines(good, "BROKEN") == [] and len(lines(good, "holds")) == 32
+    assert lines(good, "BROKEN") == [] and len(lines(good, "holds")) == 33
     number = 1 + file.read_text().splitlines().index('        raise ZeroDivisionError("division by zero")')
     error = f"expected no error, got ZeroDivisionError: division by zero (two.py, line {number})"
     assert f"  BROKEN  training without faults stays finite: {error}" in bad.splitlines()
@@ -182,7 +188,7 @@ def test_two_plugins_of_one_name_in_a_file_are_an_error(tmp_path: Path, capsys: 
 
 
 def test_a_plugin_that_exits_is_broken_and_what_it_prints_is_no_result(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "leaves.py"
     text = TWO.replace('raise ZeroDivisionError("division by zero")', "print('loud'); raise SystemExit(0)")
@@ -190,6 +196,87 @@ def test_a_plugin_that_exits_is_broken_and_what_it_prints_is_no_result(
         "print('loud')\n" + text.partition("@dataclass")[0] + "@dataclass" + text.rpartition("@dataclass")[2]
     )
     assert exit_code(["verify", "--fast", str(file)]) == 1
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert any("SystemExit: 0" in line for line in lines(told.out, "BROKEN"))
     assert "loud" not in told.out and "loud" in told.err
+
+
+ENDINGS = [
+    ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+    ("os._exit(0)", "exit 0 without a verdict"),
+    ("os.fork() and os._exit(3); time.sleep(9); os._exit(0)", "exit 3 without a verdict"),  # one still holds the pipe
+]
+
+
+@pytest.mark.parametrize(("line", "got"), ENDINGS)
+def test_a_plugin_that_ends_the_process_is_broken_in_the_promise_under_trial(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], line: str, got: str
+) -> None:
+    file = tmp_path / "ends.py"
+    zeroed = TWO.split("@dataclass(frozen=True, kw_only=True)\nclass Careless")[0]
+    file.write_text("import os, signal, time\n" + zeroed.replace("return value_K", f"{line}\n        return value_K"))
+    assert exit_code(["verify", "--fast", str(file)]) == 1
+    out = capfd.readouterr().out
+    expected = f"every dtype it declares is really struck: expected the process to go on, got {got}"
+    assert lines(out, "BROKEN") == [f"  BROKEN  {expected}"] and out.endswith(expected + "\n")
+
+
+def test_a_file_that_ends_the_process_on_import_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text("import os\nos._exit(0)\n")
+    assert exit_code(["verify", str(file)]) == 1
+    assert capsys.readouterr().out == (
+        f"  BROKEN  importing {file}: expected the process to go on, got exit 0 without a verdict\n"
+    )
+
+
+SLOW = """
+import os, pathlib, time
+pathlib.Path(__file__).with_suffix('.pid').write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+def pid_of(file: Path) -> int:
+    """The process that tries the plugins of `SLOW`, once it is there."""
+    for _ in range(600):
+        if (pid := file.with_suffix(".pid")).exists() and pid.read_text():
+            return int(pid.read_text())
+        time.sleep(0.1)
+    raise AssertionError("no process")
+
+
+@pytest.mark.parametrize("whom", ["child", "parent"])
+def test_a_kill_from_outside_is_broken_and_ctrl_c_leaves_no_process(tmp_path: Path, whom: str) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(SLOW)
+    command = [sys.executable, "-m", "paftbench.cli.main", "verify", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        child = pid_of(file)
+        os.kill(*((child, signal.SIGKILL) if whom == "child" else (process.pid, signal.SIGINT)))
+        out, err = process.communicate(timeout=60)
+    assert has_ended(child)
+    if whom == "child":
+        assert process.returncode == 1
+        assert out == f"  BROKEN  importing {file}: expected the process to go on, got SIGKILL\n"
+    else:
+        assert (process.returncode, out) == (130, "")
+        assert err == "paftbench: interrupted; what has finished is kept\n"
+
+
+def test_strikes_that_depend_on_the_process_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hashes.py"
+    zeroed = TWO.split("@dataclass(frozen=True, kw_only=True)\nclass Careless")[0]
+    file.write_text(zeroed.replace("value_K.new_zeros(len(value_K))", "value_K * (2 + hash('abc') % 1_000_003)"))
+    assert exit_code(["verify", "--fast", str(file)]) == 1
+    (line,) = lines(capsys.readouterr().out, "BROKEN")
+    assert line.startswith("  BROKEN  the same key draws the same strikes in every process: expected strikes with the ")
+
+
+def test_verify_itself_does_not_import_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from paftbench.cli.main import exit_code; "
+        f"code = exit_code(['verify', {str(tmp_path / 'none.py')!r}]); assert code == 2 and 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

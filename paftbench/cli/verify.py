@@ -1,16 +1,25 @@
-"""`paftbench verify`: does a plugin keep what every plugin promises."""
+"""`paftbench verify`: does a plugin keep what every plugin promises.
 
-import inspect
-import os
-import sys
+Plugins are tried in a process of their own, so that one which ends it cannot pass for one that keeps its promises.
+"""
+
+import json
+import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from pathlib import Path
-from typing import Annotated, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paftbench.cli.options import PluginFiles, load_plugins, message
+from paftbench.cli.options import PluginFiles, message
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+STDERR = 2
+POLL_S = 0.2
+GRACE_S = 5.0  # for what a plugin does at exit
 
 
 def verify(
@@ -22,88 +31,67 @@ def verify(
     plugin: PluginFiles = None,
 ) -> int:
     """Try the contract suite on every plugin of a file; exit 1 where a promise is broken."""
-    import torch
-
-    torch.set_num_threads(1)  # small tensors: threads would only wait for each other
-    load_plugins(plugin)
-    classes = [cls for target in plugins for cls in _classes(target)]
-    broken = [cls for cls in classes if not _verified(cls, fast=fast)]
-    return 1 if broken else 0
-
-
-def _classes(target: str) -> list[Any]:
-    """The plugins of a file, those that are installed from it if any; or the plugin of that name."""
-    from paftbench.plugins import KINDS, did_you_mean, find, names
-
-    if not target.endswith(".py") and not Path(target).exists():
-        kinds = [kind for kind in KINDS if target in names(kind)]
-        if not kinds:
-            everything = {name for kind in KINDS for name in names(kind)}
-            raise LookupError(f"no plugin {target!r}{did_you_mean(target, everything)}")
-        return [find(kind, target) for kind in kinds]
-    path = Path(target).resolve()
-    classes = _of_file(path)
-    if not classes:
-        load_plugins([path])
-        classes = _of_file(path)
-    return classes
+    task = {"targets": plugins, "plugins": [str(path) for path in plugin or ()], "fast": fast}
+    trying = "starting a process for the plugins"
+    with _child(task) as (child, pipe):
+        for word, text in _sent(child, pipe):
+            if word == "verdict":
+                return 0 if text == "kept" else 1
+            if word == "refused":
+                raise ValueError(text)
+            if word == "trying":
+                trying = text
+            else:
+                (message if word == "message" else typer.echo)(text)
+        got = _ending(child.wait())
+    typer.echo(f"  BROKEN  {trying}: expected the process to go on, got {got}")
+    return 1
 
 
-def _of_file(path: Path) -> list[Any]:
-    """What is registered from a file."""
-    from paftbench.plugins import KINDS, known
+@contextmanager
+def _child(task: dict[str, Any]) -> Iterator[tuple["subprocess.Popen[bytes]", "Connection[Any, Any]"]]:
+    """The process that tries plugins, and what it sends; it is gone afterwards.
 
-    return [cls for kind in KINDS for cls in known(kind).values() if Path(inspect.getfile(cls)).resolve() == path]
+    It has a session of its own: Ctrl-C interrupts this process, which then ends that one.
+    """
+    from multiprocessing import Pipe
 
+    from paftbench.contract.processes import command, environment
 
-def _verified(cls: Any, *, fast: bool) -> bool:
-    """Try one plugin, a line per promise; whether all hold."""
-    from paftbench.contract.suite import findings
-    from paftbench.plugins import KINDS
-
-    title = f"{KINDS[cls.plugin_kind]} {cls.name}"
-    message(f"verify: {title}" + (", the fast part" if fast else ""))
-    typer.echo(f"{title} ({os.path.relpath(inspect.getfile(cls))})")
-    states: list[str] = []
-    for found in _silenced(findings(cls, fast=fast)):
-        states.append(found.state)
-        typer.echo(f"  {found.state:6}  {_line(found)}")
-    for remark in _silenced(_remarks(cls)):
-        typer.echo(f"  note    {remark}")
-    counts = {word: states.count(word) for word in ("holds", "BROKEN", "-")}
-    typer.echo(f"  {counts['holds']} promises hold, {counts['BROKEN']} broken, {counts['-']} not tried")
-    return not counts["BROKEN"]
-
-
-def _silenced(results: Iterator[Any]) -> Iterator[Any]:
-    """The same, while what the plugin prints goes to stderr: it is no result."""
-    while True:
-        with redirect_stdout(sys.stderr):
-            result = next(results, None)
-        if result is None:
-            return
-        yield result
-
-
-def _line(found: Any) -> str:
-    if found.broken:
-        label, told = found.broken[0]
-        share = f"{len(found.broken)} of {found.tried} cases" if found.tried > 1 else ""
-        where = "; ".join(part for part in (label, share) if part)
-        return f"{found.promise.sentence}: {told}" + (f" ({where})" if where else "")
-    if not found.tried:
-        return f"{found.promise.sentence}: not tried, {found.reason or 'nothing to try it on'}"
-    return found.promise.sentence + (f" ({found.tried} cases)" if found.tried > 1 else "")
-
-
-def _remarks(cls: Any) -> Iterator[str]:
-    """What users ask and no promise says."""
-    from paftbench.contract.mitigation_case import MitigationCase
-    from paftbench.contract.mitigation_training import is_neutral
-
-    if cls.plugin_kind == "mitigations":
+    here, there = Pipe(duplex=False)
+    with here, there:
+        text = json.dumps({**task, "pipe": there.fileno()})
+        child = subprocess.Popen(
+            command("paftbench.contract.child", text), env=environment(), stdout=STDERR, pass_fds=[there.fileno()],
+            start_new_session=True,
+        )  # fmt: skip
+        there.close()
         try:
-            neutral = is_neutral(MitigationCase(cls, {}))
-        except (Exception, SystemExit):
+            yield child, here
+            child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            child.kill()
+            child.wait()
+
+
+def _sent(child: "subprocess.Popen[bytes]", pipe: "Connection[Any, Any]") -> Iterator[tuple[str, str]]:
+    """What the process sends until it ends; what a process of its own still holds open is not waited for."""
+    while True:
+        ended = child.poll() is not None
+        if pipe.poll(POLL_S):
+            try:
+                yield pipe.recv()
+            except EOFError:
+                return
+        elif ended:
             return
-        yield f"without faults it trains with {'the very bits' if neutral else 'other bits than those'} of plain DDP"
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"exit {code} without a verdict"
+    known = {number.value: number.name for number in signal.Signals}
+    return known.get(-code, f"signal {-code}")

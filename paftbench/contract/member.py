@@ -3,7 +3,6 @@
 A process hosts W / P ranks and trains once for every setting of the mitigation, in the same order as the others.
 """
 
-import importlib
 import json
 import sys
 from datetime import timedelta
@@ -14,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from paftbench.contract.planted_fault import planted
+from paftbench.contract.processes import class_at
 from paftbench.contract.small_training import SmallTraining
-from paftbench.plugins import build, load_file
+from paftbench.plugins import build
 from paftbench.process import die_with_parent
 from paftbench.ranks import Ranks
 
@@ -40,9 +40,7 @@ def main() -> None:
     die_with_parent()
     task = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
-    if task["file"] is not None:
-        load_file(Path(task["file"]))
-    cls = getattr(importlib.import_module(task["module"]), task["class"])
+    cls = class_at(task)
     store = dist.FileStore(task["store"], task["processes"])
     limit = timedelta(seconds=task["limit_s"])
     dist.init_process_group("gloo", store=store, rank=task["process"], world_size=task["processes"], timeout=limit)

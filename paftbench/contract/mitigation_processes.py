@@ -1,10 +1,7 @@
 """Whether a mitigation does the same in several processes as in one."""
 
-import inspect
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import torch
 
 from paftbench.contract.member import train
 from paftbench.contract.mitigation_case import STEPS, MitigationCase
+from paftbench.contract.processes import address_of, command, environment
 from paftbench.contract.promise import Broken, NotTried, expect, promise
 from paftbench.contract.small_training import same_numbers
 from paftbench.contract.variants import label_of, variants
@@ -45,21 +43,19 @@ def processes_decide_alike_and_give_the_bits_of_one(case: MitigationCase) -> Non
 
 def _in_processes(case: MitigationCase, world_size: int, settings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Every process's results; `Broken` where one fails, or waits for a collective that another does not reach."""
-    file = inspect.getfile(case.cls) if case.cls.__module__.startswith("paftbench_plugin_") else None
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="paftbench-") as scratch:
         folder = Path(scratch)
         started = []
         for process in range(PROCESSES):
             task = {
-                "file": file, "module": case.cls.__module__, "class": case.cls.__qualname__, "settings": settings,
-                "steps": STEPS, "world_size": world_size, "processes": PROCESSES, "process": process,
+                **address_of(case.cls), "settings": settings, "steps": STEPS, "world_size": world_size,
+                "processes": PROCESSES, "process": process,
                 "store": str(folder / "store"), "out": str(folder / f"{process}.pt"), "limit_s": LIMIT_S / 2,
             }  # fmt: skip
             (folder / f"{process}.json").write_text(json.dumps(task))
-            command = [sys.executable, "-m", "paftbench.contract.member", str(folder / f"{process}.json")]
+            own = command("paftbench.contract.member", str(folder / f"{process}.json"))
             with (folder / f"{process}.txt").open("w") as log:
-                started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+                started.append(subprocess.Popen(own, env=environment(OMP_NUM_THREADS="1"), stdout=log, stderr=log))
         try:
             codes = [member.wait(LIMIT_S) for member in started]
         except subprocess.TimeoutExpired:

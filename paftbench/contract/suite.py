@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from paftbench.contract import (
     fault_declared,
     fault_keys,
     fault_memory,
+    fault_processes,
     fault_sites,
     fault_values,
     mitigation_processes,
@@ -30,6 +31,8 @@ from paftbench.contract.mitigation_case import mitigation_cases
 from paftbench.contract.promise import Broken, NotTried, Promise, promises_of
 from paftbench.contract.workload_case import WorkloadCase
 
+Begin = Callable[[Promise], None]
+
 QUICK_DTYPES = 2  # of those that a fault model declares
 
 DECLARATIONS = {
@@ -38,7 +41,7 @@ DECLARATIONS = {
     "workloads": promises_of(declared),
 }
 BEHAVIOUR = {
-    "fault_models": promises_of(fault_counts, fault_keys, fault_values, fault_memory, fault_sites),
+    "fault_models": promises_of(fault_counts, fault_keys, fault_values, fault_memory, fault_sites, fault_processes),
     "mitigations": promises_of(mitigation_training, mitigation_rules, mitigation_state, mitigation_processes),
     "workloads": promises_of(workload_data, workload_training),
 }
@@ -59,32 +62,39 @@ class Finding:
         return "BROKEN" if self.broken else "holds" if self.tried else "-"
 
 
-def findings(cls: Any, *, fast: bool = False) -> Iterator[Finding]:
-    """Every promise of the class's kind, one after another.
+def findings(cls: Any, *, fast: bool = False, begin: Begin = lambda promise: None) -> Iterator[Finding]:
+    """Every promise of the class's kind, one after another; `begin` hears of each before it is tried.
 
     How the class behaves is only tried where it is declared so that instances can be made. `fast`: only the defaults
-    of its fields, two dtypes, and no other processes.
+    of its fields, two dtypes, and no training in several processes.
     """
     broken = False
-    for found in tried(cls, DECLARATIONS[cls.plugin_kind], fast=fast):
+    for found in tried(cls, DECLARATIONS[cls.plugin_kind], fast=fast, begin=begin):
         broken = broken or bool(found.broken)
         yield found
     try:
-        list(_cases(cls, fast))
+        cases = list(_cases(cls, fast))
     except (Exception, SystemExit):
         if not broken:
             raise
         return
-    yield from tried(cls, BEHAVIOUR[cls.plugin_kind], fast=fast)
+    if cases and isinstance(cases[0], FaultCase):
+        fault_processes.twin(cls, cases[0].dtype)
+    yield from tried(cls, BEHAVIOUR[cls.plugin_kind], fast=fast, begin=begin)
 
 
-def tried(cls: Any, promises: Sequence[Promise], *, fast: bool) -> Iterator[Finding]:
+def tried(
+    cls: Any, promises: Sequence[Promise], *, fast: bool, begin: Begin = lambda promise: None
+) -> Iterator[Finding]:
     """Some promises on a class."""
     cases: list[Any] = []
     for promise in promises:
+        if fast and promise.slow:
+            continue
+        begin(promise)
         if promise in DECLARATIONS[cls.plugin_kind]:
             yield _tried(promise, [Declared(cls)])
-        elif not (fast and promise.slow):
+        else:
             cases = cases or list(_cases(cls, fast))
             yield _tried(promise, [case for case in cases if promise.every_dtype or _is_first(case, cases)])
 

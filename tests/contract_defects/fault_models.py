@@ -1,5 +1,6 @@
 """A fault model for each promise that fault models can break."""
 
+import os
 import random
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -101,6 +102,18 @@ class RefusesOne(Sparse):
 class DrawsFromTheSystem(Sparse):
     def change(self, value_K: Tensor, draws: Draws) -> Tensor:
         return value_K + torch.from_numpy(np.random.default_rng().random(len(value_K))).to(value_K)
+
+
+@breaks("the same key draws the same strikes in every process")
+class HashesItsName(Sparse):
+    def change(self, value_K: Tensor, draws: Draws) -> Tensor:
+        return value_K * (2 + hash(self.name) % 1_000_003)
+
+
+@breaks("the same key draws the same strikes in every process")
+class StrikesByProcess(Sparse):
+    def change(self, value_K: Tensor, draws: Draws) -> Tensor:
+        return value_K * (2 + os.getpid())
 
 
 @breaks("another seed name attempt step or rank draws other strikes")
