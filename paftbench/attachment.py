@@ -18,10 +18,10 @@ from paftbench.faults import Fault
 from paftbench.injection_log import Row
 from paftbench.injector import Injector, Strikes
 from paftbench.layout import Layout, trainable
+from paftbench.loop import Loop
 from paftbench.metrics import Clock, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.pipeline import Pipeline
-from paftbench.progress import Progress
 from paftbench.ranks import Ranks
 from paftbench.reduction import Reduction
 from paftbench.replicas import Replicas
@@ -52,7 +52,7 @@ class Attachment:
     ) -> None:
         faults, mitigations = listed("faults", faults, Fault), listed("mitigations", mitigations, Mitigation)
         whole("seed", seed)
-        self._progress = Progress(accumulation=whole("accumulation", accumulation))
+        self._loop = Loop(accumulation=whole("accumulation", accumulation))
         model, scaler = ddp_of(ddp), enabled(scaler)
         optimizer = real_optimizer(optimizer, scaler)
         named = trainable(model.module)
@@ -114,7 +114,7 @@ class Attachment:
 
         No rank waits for another. Tensors, numbers, strings, lists and dicts only, so it loads with `weights_only`.
         """
-        state = {"plugins": self._plugins(), **self._progress.state_dict(), "pipeline": self.pipeline.state_dict()}
+        state = {"plugins": self._plugins(), **self._loop.state_dict(), "pipeline": self.pipeline.state_dict()}
         return copy.deepcopy(state)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Attachment:
         """
         if saved["plugins"] != self._plugins():
             raise ValueError(f"the state is of {saved['plugins']}, but attached are {self._plugins()}")
-        self._progress.load_state_dict(saved)
+        self._loop.load_state_dict(saved)
         self.pipeline.load_state_dict(copy.deepcopy(saved["pipeline"]))
 
     def detach(self) -> None:
@@ -144,7 +144,7 @@ class Attachment:
     ) -> None:
         if kind is None and self._relay.receiver is self:
             try:
-                self._progress.require_used()
+                self._loop.require_used()
             except RuntimeError:
                 self._unplug()
                 raise
@@ -159,8 +159,8 @@ class Attachment:
 
     def starting(self) -> None:
         """Close a step whose update was skipped, before the parameters are read again."""
-        if self._progress.undecided:
-            self._progress.overtaken = True
+        if self._loop.undecided:
+            self._loop.overtaken = True
             self._close_step(skipped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
@@ -176,7 +176,7 @@ class Attachment:
 
     def finished(self) -> None:
         """The round's gradients are in place: strikes and mitigations on the last round of a step."""
-        progress, self._in_round = self._progress, False
+        progress, self._in_round = self._loop, False
         progress.rounds, progress.overtaken = progress.rounds + 1, False
         if self._left is not None:
             progress.piled, self._left = progress.piled + 1 if self._left.added_to else 0, None
@@ -191,7 +191,7 @@ class Attachment:
 
     def _begin_round(self) -> None:
         self.starting()
-        self._in_round, self._striking = True, self._progress.in_last
+        self._in_round, self._striking = True, self._loop.in_last
         if self._striking:
             self.pipeline.begin()
 
@@ -200,8 +200,8 @@ class Attachment:
     @untraced
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if all(argument is None for argument in (*args[1:], *kwargs.values())):  # a closure runs backward() in step()
-            self._progress.require_complete()
-            self._progress.require_open()
+            self._loop.require_complete()
+            self._loop.require_open()
         if self._scaling is None and calling_scaler() is not None:
             raise RuntimeError(
                 "the optimizer is stepped by a GradScaler that was not given to attach(): a rank could skip its update "
@@ -215,34 +215,34 @@ class Attachment:
 
     @untraced
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._progress.require_complete()
+        self._loop.require_complete()
         if self._scaling is None:
             self.stepped(skipped=False)
 
     def unscaling(self) -> None:
         """Refuse to unscale gradients that are not complete."""
-        self._progress.require_complete()
-        self._progress.require_open()
+        self._loop.require_complete()
+        self._loop.require_open()
 
     def unscaled(self, skipping: bool) -> None:
         """Mitigate the gradients now that they are in their own units."""
-        if self._progress.undecided and not self._progress.mitigated:
+        if self._loop.undecided and not self._loop.mitigated:
             self._mitigate(skipped=skipping)
 
     def stepped(self, skipped: bool) -> None:
         """The optimizer, or its scaler, has decided: close the step."""
-        self._progress.updates += 1
-        self._progress.piled, self._left = 0, None
-        if self._progress.undecided:
+        self._loop.updates += 1
+        self._loop.piled, self._left = 0, None
+        if self._loop.undecided:
             self._close_step(skipped=skipped)
 
     def _mitigate(self, *, skipped: bool = False) -> None:
-        self._progress.mitigated = True
+        self._loop.mitigated = True
         self.pipeline.mitigate_gradients(skipped=skipped)
 
     def _close_step(self, *, skipped: bool) -> None:
-        self._progress.undecided = False
-        if not self._progress.mitigated:
+        self._loop.undecided = False
+        if not self._loop.mitigated:
             self._mitigate(skipped=skipped)
         self.pipeline.updated(skipped=skipped)
 

@@ -33,6 +33,16 @@ def announced() -> dict[str, str]:
     return {_PARENT: str(os.getpid())}
 
 
+def ending_of(code: int) -> str:
+    """How the exit code of a process that was started here reads to people; negative ones are signals."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
 @contextmanager
 def announcing() -> Iterator[None]:
     """Inside, children inherit `announced`; what this process was itself told comes back afterwards."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paftbench.engines.local import SERVER_LOST, signal_name
-from paftbench.process import FULL_DISK
+from paftbench.engines.local import SERVER_LOST
+from paftbench.process import FULL_DISK, ending_of
 from paftbench.store import FAILURE, INJECTIONS, LOG, STEPS, read_json, read_lines
 
 HANG_FLOOR_S = 60.0
@@ -80,7 +80,7 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     no verdict on the trial.
     """
     failure = read_json(directory / FAILURE) if (directory / FAILURE).is_file() else {}
-    reason = str(failure.get("reason") or f"{_killed_rank(directory) or signal_name(code)}, no result; see log.txt")
+    reason = str(failure.get("reason") or f"{_ending(directory, code)}, no result; see log.txt")
     if code == FULL_DISK or _FULL in reason:
         raise OSError(errno.ENOSPC, _FULL, str(directory))
     strikes = strikes_in(directory, since)
@@ -91,12 +91,19 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     return Verdict(outcome=outcome, reason=reason, strikes=strikes or {"drawn": struck, "landed": struck})
 
 
+def _ending(directory: Path, code: int) -> str:
+    """How a trial that says nothing itself came to its end."""
+    if code == SERVER_LOST:
+        return "ended with the server that trials are forked from"
+    return _killed_rank(directory) or ending_of(code)
+
+
 def _killed_rank(directory: Path) -> str | None:
     """The rank that a signal ended first, as torchrun's closing words in the log have it."""
     log = directory / LOG
     tail = log.read_bytes()[-_TAIL:].decode(errors="replace") if log.is_file() else ""
     found = _ROOT_CAUSE.search(tail)
-    return f"rank {found['rank']} {signal_name(-int(found['signal']))}" if found else None
+    return f"rank {found['rank']} {ending_of(-int(found['signal']))}" if found else None
 
 
 def strikes_in(directory: Path, since: float) -> dict[str, int]:

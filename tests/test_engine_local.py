@@ -18,6 +18,7 @@ from paftbench.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.plans import known_record, state_of
+from paftbench.process import ending_of
 from paftbench.store import Planned, read_json, read_results, try_claim
 from paftbench.sweep import Finished, Policy, Sweep
 
@@ -318,3 +319,9 @@ def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(
     sweep.prepare()
     order = [(item.trial.placement, item.trial.seed) for item in sweep._pending.values()]
     assert order == [("virtual", 0)] * 3 + [("torchrun", 0)] * 3 + [("torchrun", 1)] * 3
+
+
+def test_an_exit_code_is_told_as_it_is_whatever_it_means_to_an_engine() -> None:
+    assert [ending_of(code) for code in (0, 255, -9, -200)] == [
+        "exit code 0", "exit code 255", "killed by SIGKILL", "killed by signal 200",
+    ]  # fmt: skip

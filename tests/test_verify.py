@@ -202,9 +202,9 @@ def test_a_plugin_that_exits_is_broken_and_what_it_prints_is_no_result(
 
 
 ENDINGS = [
-    ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-    ("os._exit(0)", "exit 0 without a verdict"),
-    ("os.fork() and os._exit(3); time.sleep(9); os._exit(0)", "exit 3 without a verdict"),  # one still holds the pipe
+    ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+    ("os._exit(0)", "exit code 0"),
+    ("os.fork() and os._exit(3); time.sleep(9); os._exit(0)", "exit code 3"),  # one still holds the pipe
 ]
 
 
@@ -217,7 +217,7 @@ def test_a_plugin_that_ends_the_process_is_broken_in_the_promise_under_trial(
     file.write_text("import os, signal, time\n" + zeroed.replace("return value_K", f"{line}\n        return value_K"))
     assert exit_code(["verify", "--fast", str(file)]) == 1
     out = capfd.readouterr().out
-    expected = f"every dtype it declares is really struck: expected the process to go on, got {got}"
+    expected = f"every dtype it declares is really struck: expected a verdict, got {got}"
     assert lines(out, "BROKEN") == [f"  BROKEN  {expected}"] and out.endswith(expected + "\n")
 
 
@@ -225,9 +225,7 @@ def test_a_file_that_ends_the_process_on_import_is_broken(tmp_path: Path, capsys
     file = tmp_path / "ends.py"
     file.write_text("import os\nos._exit(0)\n")
     assert exit_code(["verify", str(file)]) == 1
-    assert capsys.readouterr().out == (
-        f"  BROKEN  importing {file}: expected the process to go on, got exit 0 without a verdict\n"
-    )
+    assert capsys.readouterr().out == f"  BROKEN  importing {file}: expected a verdict, got exit code 0\n"
 
 
 SLOW = """
@@ -258,7 +256,7 @@ def test_a_kill_from_outside_is_broken_and_ctrl_c_leaves_no_process(tmp_path: Pa
     assert has_ended(child)
     if whom == "child":
         assert process.returncode == 1
-        assert out == f"  BROKEN  importing {file}: expected the process to go on, got SIGKILL\n"
+        assert out == f"  BROKEN  importing {file}: expected a verdict, got killed by SIGKILL\n"
     else:
         assert (process.returncode, out) == (130, "")
         assert err == "paftbench: interrupted; what has finished is kept\n"

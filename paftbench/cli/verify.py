@@ -4,7 +4,6 @@ Plugins are tried in a process of their own, so that one which ends it cannot pa
 """
 
 import json
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paftbench.cli.options import PluginFiles, message
+from paftbench.process import ending_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -43,8 +43,8 @@ def verify(
                 trying = text
             else:
                 (message if word == "message" else typer.echo)(text)
-        got = _ending(child.wait())
-    typer.echo(f"  BROKEN  {trying}: expected the process to go on, got {got}")
+        ended = ending_of(child.wait())
+    typer.echo(f"  BROKEN  {trying}: expected a verdict, got {ended}")
     return 1
 
 
@@ -87,11 +87,3 @@ def _sent(child: "subprocess.Popen[bytes]", pipe: "Connection[Any, Any]") -> Ite
                 return
         elif ended:
             return
-
-
-def _ending(code: int) -> str:
-    """How a process ended, in words."""
-    if code >= 0:
-        return f"exit {code} without a verdict"
-    known = {number.value: number.name for number in signal.Signals}
-    return known.get(-code, f"signal {-code}")

@@ -169,15 +169,3 @@ class LocalEngine:
                 process.kill()
         while any(process.poll() is None for process in running):
             time.sleep(0.02)
-
-
-def signal_name(code: int) -> str:
-    """How an exit code reads to people."""
-    if code == SERVER_LOST:
-        return "ended with the server that trials are forked from"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"

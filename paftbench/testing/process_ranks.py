@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from paftbench.engines.local import signal_name
-from paftbench.process import announced
+from paftbench.process import announced, ending_of
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.rank import Task
 from paftbench.testing.shipping import FAILURE, OUTCOME, PARCEL, PID, STACK, Parcel, found, leave
@@ -55,7 +54,7 @@ def run_processes(task: Task, world_size: int, *, limit_s: float) -> list[Any]:
             raise RanksStuck(f"the run took longer than limit_s={limit_s:g}", stands)
         outcomes = [found(folder / f"{OUTCOME}{rank}") for rank in range(world_size)]
     if launcher.returncode != 0 or None in outcomes:
-        raise RuntimeError(f"torchrun ended with {signal_name(launcher.returncode)}:\n{_tail(log)}")
+        raise RuntimeError(f"torchrun ended with {ending_of(launcher.returncode)}:\n{_tail(log)}")
     print(said, end="")
     return outcomes
 
@@ -104,7 +103,7 @@ def _first_failure(folder: Path, world_size: int, log: str) -> tuple[int, str, s
     exits = {int(rank): int(code) for rank, code in _EXITS.findall(log)}
     silent = [rank for rank, code in exits.items() if rank not in said and code not in (0, -signal.SIGTERM)]
     if silent:
-        return silent[0], "without a word", signal_name(exits[silent[0]])
+        return silent[0], "without a word", ending_of(exits[silent[0]])
     if not said:
         return None
     rank = min(said, key=lambda rank: float(said[rank]["time"]))

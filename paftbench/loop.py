@@ -7,7 +7,7 @@ KEPT = ("rounds", "updates", "undecided", "mitigated")
 
 
 @dataclass(kw_only=True)
-class Progress:
+class Loop:
     """`rounds` are synchronised backward passes, `accumulation` of which make a step; `updates` are the optimizer's.
 
     `undecided`: a step's gradients are there, and the optimizer has not decided; `mitigated`: mitigations have seen
