@@ -10,6 +10,7 @@ from torch import Tensor
 from paftbench.bits import as_integers
 from paftbench.draws import Draws
 from paftbench.faults import DenseFault
+from paftbench.sums import norms, squares_by_part
 
 CHUNK = 1 << 16  # elements that stay in the cache; a multiple of 16, so that chunks draw what one whole normal_ would
 
@@ -34,12 +35,13 @@ class GaussianNoise(DenseFault):
             return 0
         noise = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
         changed = first = filled = 0
-        pieces: list[Tensor] = []
-        for flat, elements in draws.parts:
+        sizes: list[int] = []
+        for part in draws.parts:
+            elements = part.elements
             if filled and filled + elements > CHUNK:
-                changed += self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
-                first, filled, pieces = first + filled, 0, []
-            generator = draws.torch_generator(flat, grad_N.device)
+                changed += self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
+                first, filled, sizes = first + filled, 0, []
+            generator = draws.torch_generator(part.name, grad_N.device)
             std = self._std(grad_N, first + filled, elements)
             while elements:
                 size = CHUNK if elements >= CHUNK + 16 else elements
@@ -47,28 +49,27 @@ class GaussianNoise(DenseFault):
                 if self.unit == "rms":
                     eps.mul_(std)
                 filled, elements = filled + size, elements - size
-                pieces.append(eps)
+                sizes.append(size)
                 if elements:
-                    changed += self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
-                    first, filled, pieces = first + filled, 0, []
-        return changed + self._add(grad_N[first : first + filled], noise[:filled], pieces, draws)
+                    changed += self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
+                    first, filled, sizes = first + filled, 0, []
+        return changed + self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
 
     def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
         """Standard deviation of the noise on one parameter's part."""
         if self.unit == "std":
             return self.degree
-        part = grad_N[first : first + elements]
-        return self.degree * float(torch.linalg.vector_norm(part, dtype=torch.float64)) / elements**0.5
+        (norm,) = norms([grad_N[None, first : first + elements]])
+        return self.degree * norm / elements**0.5
 
-    def _add(self, grad: Tensor, noise: Tensor, pieces: list[Tensor], draws: Draws) -> int:
-        """Add noise in place, which is made of `pieces`; how many elements changed."""
+    def _add(self, grad: Tensor, noise: Tensor, sizes: list[int], draws: Draws) -> int:
+        """Add noise in place, which is made of pieces of `sizes`; how many elements changed."""
         if self.unit == "std":
             noise.mul_(self.degree)
         noisy = grad + noise.to(grad.dtype)
-        if grad.dtype.itemsize < 4:
-            # Half precision swallows small noise: what counts is the change, not the draw.
-            pieces = list((noisy.float() - grad.float()).split([piece.numel() for piece in pieces]))
-        draws.squares += [float(torch.dot(piece, piece)) for piece in pieces]
+        # What counts is the change, not the draw: rounding swallows small noise.
+        wide = (noisy.float(), grad.float()) if grad.dtype.itemsize < 4 else (noisy, grad)
+        draws.squares += squares_by_part(wide[0] - wide[1], sizes)
         changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
         grad.copy_(noisy)
         return changed

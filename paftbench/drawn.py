@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from math import fsum
+from math import sqrt
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from paftbench.draws import Draws, Key, generator_of
 from paftbench.faults import DenseFault, Fault, RandomRanks, Site, SparseFault
 from paftbench.layout import Layout, Slot
 from paftbench.ranks import Ranks
+from paftbench.sums import total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,17 +165,10 @@ class Strike:
         covered = (slot for slot in unused if self.cover.offset_of(slot) is not None)
         return min(self.drawn - self.landed, sum(slot.stop - slot.start for slot in covered))
 
-    def noise_sq(self) -> float:
-        """Squared L2 norm of the change that landed, once settled."""
-        if not self.is_sparse:
-            return fsum(square for seen in self.seen for square in seen.squares)
-        total = 0.0
-        for low, before_K, after_K in self.touched:
-            change_K = after_K.double() - before_K.double()
-            if len(self.lost_K):
-                change_K = change_K[torch.from_numpy(~self.lost_K[low : low + len(before_K)])]
-            total += float(change_K.square().sum())
-        return total
+    @property
+    def norm(self) -> float:
+        """L2 norm of the change by a dense fault, once settled."""
+        return sqrt(total(square for seen in self.seen for square in seen.squares))
 
 
 def _inside(flat_K: NDArray[np.int64], slots: Sequence[Slot]) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ N = elements.
 
 import hashlib
 import struct
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -29,12 +29,16 @@ def seed_of(*key: int | str) -> int:
 def _digest(key: Key) -> Digest:
     digest = hashlib.blake2b(digest_size=8)
     for part in key:
-        if isinstance(part, str):
-            text = part.encode()
-            digest.update(_TEXT.pack(b"s", len(text)) + text)
-        else:
-            digest.update(_NUMBER.pack(b"i", part))
+        _feed(digest, part)
     return digest
+
+
+def _feed(digest: Digest, part: int | str) -> None:
+    if isinstance(part, str):
+        text = part.encode()
+        digest.update(_TEXT.pack(b"s", len(text)) + text)
+    else:
+        digest.update(_NUMBER.pack(b"i", part))
 
 
 def _seed(digest: Digest) -> int:
@@ -57,14 +61,37 @@ def generator_of(*key: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(_Key(seed_of(*key))))  # type: ignore[arg-type]
 
 
+class Placed(Protocol):
+    """What a part is made of: a parameter's place in the flat index space."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+
+
+class Part(NamedTuple):
+    """A whole parameter within a dense fault's slice."""
+
+    name: str
+    start: int
+    elements: int
+
+    @classmethod
+    def of(cls, slot: Placed) -> "Part":
+        """The parameter's name, flat start and size."""
+        return cls(name=slot.name, start=slot.start, elements=slot.stop - slot.start)
+
+
 class Draws:
     """The random streams of one fault at one (attempt, step, rank), handed to fault models.
 
     `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
-    `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`: (flat start,
-    elements), one after another; of those elements `struck` are really met (None: all). A sparse fault's `change` sees
-    `among`: its vectors are drawn for all strikes of the key and narrowed to the slice's share, so no strike depends
-    on how buckets cut.
+    `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`, one after another; of
+    those elements `struck` are really met (None: all). A sparse fault's `change` sees `among`: its vectors are drawn
+    for all strikes of the key and narrowed to the slice's share, so no strike depends on how buckets cut.
     """
 
     def __init__(self, key: Key, *, step: int, rank: int, row: int, size: int, dtype: torch.dtype) -> None:
@@ -75,7 +102,7 @@ class Draws:
         self.size = size
         self.dtype = dtype
         self.offset = 0
-        self.parts: list[tuple[int, int]] = []
+        self.parts: list[Part] = []
         self.squares: list[float] = []
         self.struck: int | None = None
         self._stream = "place"
@@ -113,11 +140,16 @@ class Draws:
         shape = self._total if columns is None else (self._total, columns)
         return self.generator.random(shape)[self._share]
 
-    def torch_generator(self, part: int, device: torch.device) -> torch.Generator:
-        """The stream of the key and a part of the gradient, for dense draws on `device`, until the next call."""
+    def torch_generator(self, name: str, device: torch.device) -> torch.Generator:
+        """The stream of the key and a parameter's `name`, for dense draws on `device`, until the next call.
+
+        By name, so that freezing or adding another parameter draws nothing anew.
+        """
         if self._torch is None or self._dense is None:
             self._torch = torch.Generator(device=device)
             self._dense = _digest((*self.key, "dense"))
         digest = self._dense.copy()
-        digest.update(_NUMBER.pack(b"i", part))
+        if not isinstance(name, str):
+            raise TypeError(f"name (of the parameter that is drawn for) must be text, got {name!r}")
+        _feed(digest, name)
         return self._torch.manual_seed(_seed(digest) >> 1)

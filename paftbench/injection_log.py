@@ -58,7 +58,7 @@ class InjectionLog:
     def _dense(self, strike: Strike, lost: int) -> Iterator[Row]:
         elements = sum(seen.changed for seen in strike.seen)
         if strike.landed:
-            yield self._row(strike, None, True, {"norm": strike.noise_sq() ** 0.5, "elements": elements})
+            yield self._row(strike, None, True, {"norm": strike.norm, "elements": elements})
         if lost:
             yield self._row(strike, None, False, {"elements": lost})
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from paftbench.bits import as_integers
 from paftbench.drawn import Cover, Seen, Strike, strikes_at
+from paftbench.draws import Part
 from paftbench.faults import BUILT_SITES, GRADIENT_SITES, DenseFault, Fault, Site, SparseFault, check_faults
 from paftbench.injection_log import InjectionLog, Row
 from paftbench.layout import Layout, Slot
@@ -62,7 +63,6 @@ class Injector:
         self.counts = Strikes()
         self.drawn_now = 0
         self._log = InjectionLog(layout)
-        self._settled: list[Strike] = []
         self._active: list[Strike] = []
         self._step = self._attempt = 0
         self._kinds: dict[tuple[str, str, tuple[Extent, ...]], Cover] = {}
@@ -76,8 +76,12 @@ class Injector:
     def begin(self, step: int, attempt: int = 0) -> None:
         """Open a step (or its re-execution number `attempt`): draw what strikes the gradients of the ranks here."""
         self._step, self._attempt = step, attempt
-        self._settled, self.drawn_now = [], 0
+        self.drawn_now = 0
         self._draw([cover for cover in self.covers if cover.fault.site in GRADIENT_SITES])
+
+    def is_due(self, site: Site) -> bool:
+        """Whether this step's open draws strike anything at a site, on the ranks hosted here."""
+        return any(strike.drawn and strike.cover.fault.site is site for strike in self._active)
 
     def strike(self, site: Site, row: int, pieces: Sequence[Piece]) -> None:
         """Apply the strikes on hosted rank number `row` that fall into `pieces`, in place."""
@@ -119,18 +123,8 @@ class Injector:
             self.counts.landed += strike.landed
             self.counts.changed += strike.changed
             if strike.drawn:
-                self._settled.append(strike)
                 self._log.add(strike, lost)
         self._active = []
-
-    @property
-    def noise_sq(self) -> dict[Site, float]:
-        """Squared L2 norm of what the step's strikes so far changed on the ranks hosted here, by site."""
-        total: dict[Site, float] = {}
-        for strike in self._settled:
-            site = strike.cover.fault.site
-            total[site] = total.get(site, 0.0) + strike.noise_sq()
-        return total
 
     def drain(self) -> list[Row]:
         """The injection log's rows since the last call."""
@@ -201,7 +195,7 @@ class Injector:
             offset = strike.cover.offset_of(slot)
             if isinstance(model, DenseFault) and offset is not None:
                 strike.draws.offset = offset
-                strike.draws.parts = [(slot.start, slot.stop - slot.start)]
+                strike.draws.parts = [Part.of(slot)]
                 model.observe(torch.zeros(slot.stop - slot.start, dtype=slot.dtype), slot.start, state, strike.draws)
 
     def _runs_of(self, cover: Cover, pieces: Sequence[Piece]) -> list[Run]:

@@ -1,6 +1,6 @@
 """What is measured of a step: how far replicas differ, how long its parts take.
 
-Shapes: L = ranks hosted here, n = elements of a block. All sums accumulate in float64.
+Shapes: L = ranks hosted here, n = elements of a block. All sums are `paftbench.sums`.
 """
 
 import time
@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paftbench.ranks import Ranks
-
-CHUNK = 1 << 16  # elements of a row held in float64 at a time
+from paftbench import sums
+from paftbench.ranks import Ranks, row_sum
 
 
 def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
@@ -23,15 +22,18 @@ def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
 
     Every process must call it.
     """
-    squares = torch.zeros(1, dtype=torch.float64)
-    for block_Ln in blocks:
-        if ranks.group is None and _rows_equal(block_Ln):
-            continue
-        for part_Ln in block_Ln.split(CHUNK, dim=1):
-            x_Ln = part_Ln.to(torch.float64, copy=True)
-            mean_n = ranks.total(x_Ln.sum(0)) / ranks.world_size
-            squares += x_Ln.sub_(mean_n).square_().sum().cpu()
-    return sqrt(float(ranks.total(squares)) / ranks.world_size)
+    if ranks.group is None and all(_rows_equal(block_Ln) for block_Ln in blocks):
+        return 0.0
+    distances = (x_LN.sub_(ranks.total(row_sum(x_LN)) / ranks.world_size) for x_LN in sums.chunks(blocks))
+    return root_mean(sums.squares(distances), ranks)
+
+
+def root_mean(squares_L: Sequence[float], ranks: Ranks) -> float:
+    """Root of the mean over all W ranks of a number that each has; every process must call it."""
+    squares_W = torch.zeros(ranks.world_size, dtype=torch.float64)
+    if squares_L:
+        squares_W[list(ranks.local)] = torch.tensor(squares_L, dtype=torch.float64)
+    return sqrt(sums.total(ranks.total(squares_W).tolist()) / ranks.world_size)
 
 
 def _rows_equal(block_Ln: Tensor) -> bool:
@@ -42,7 +44,7 @@ def _rows_equal(block_Ln: Tensor) -> bool:
 
 def norm(blocks: Sequence[Tensor], row: int = 0) -> float:
     """L2 norm of one row of the blocks."""
-    return sqrt(sum(float(torch.linalg.vector_norm(b[row], dtype=torch.float64)) ** 2 for b in blocks))
+    return sums.norms([block[row : row + 1] for block in blocks])[0] if blocks else 0.0
 
 
 def all_finite(blocks: Sequence[Tensor]) -> bool:

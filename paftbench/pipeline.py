@@ -1,17 +1,17 @@
 """What happens to aggregated gradients in every placement: strikes, mitigations, measurement, in one fixed order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from paftbench.faults import Site
+from paftbench.faults import GRADIENT_SITES, Site
 from paftbench.injector import Injector
 from paftbench.metrics import Clock, Measured, norm, spread
 from paftbench.mitigations.contract import Mitigation
 from paftbench.mitigations.step import Step
+from paftbench.nsr import Realised
 from paftbench.ranks import Traffic
 from paftbench.replicas import Replicas
 
@@ -40,7 +40,7 @@ class Pipeline:
         self.measuring = False
         self.measured = Measured()
         self._last_divergence: float | None = None
-        self._clean: dict[int, Tensor] = {}
+        self._realised = Realised(replicas.ranks)
         self.syncs = 0
         self.periods: list[int] = []
         self.extra_collectives = 0
@@ -48,7 +48,7 @@ class Pipeline:
 
     def begin(self, attempt: int = 0) -> None:
         """Open a step: draw its strikes."""
-        self.measured, self._clean = Measured(), {}
+        self.measured, self._realised = Measured(), Realised(self.replicas.ranks)
         with self.clock.section("inject"):
             self.injector.begin(self.step, attempt)
 
@@ -60,11 +60,12 @@ class Pipeline:
     def contributing(self, row: int, pieces: Sequence[tuple[int, Tensor]]) -> None:
         """A hosted rank's own gradient, before it is scaled by 1/W: strike it, let mitigations look."""
         if Site.CONTRIBUTION in self.injector.sites:
-            if self.measuring:
-                with self.clock.section("measure"):
-                    self._note_clean(pieces)
+            before = self._copies(piece for _, piece in pieces)
             with self.clock.section("inject"):
                 self.injector.strike(Site.CONTRIBUTION, row, pieces)
+            if before is not None:
+                with self.clock.section("measure"):
+                    self._realised.contributed(pieces, before)
         for number in self._looking:
             with self.clock.section("mitigate"):
                 step = Step(self.step, self.replicas, self.states[number], loss_scale=self.loss_scale())
@@ -78,6 +79,7 @@ class Pipeline:
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.grad_norm = norm([block for _, block in gradients])
+        before = self._copies(block for _, block in gradients) if self.injector.is_due(Site.RESULT) else None
         with self.clock.section("inject"):
             if Site.RESULT in self.injector.sites:
                 for row in range(len(self.replicas.ranks.local)):
@@ -86,7 +88,7 @@ class Pipeline:
         if self.measuring:
             with self.clock.section("measure"):
                 self.measured.inconsistency = spread([block for _, block in gradients], self.replicas.ranks)
-                self.measured.nsr = self._nsr()
+                self.measured.nsr = self._nsr(gradients, before)
 
     def mitigate_gradients(self, *, skipped: bool = False) -> None:
         """Let mitigations act on the gradients as the optimizer will read them, or not where the update is skipped."""
@@ -163,26 +165,15 @@ class Pipeline:
             if step.period is not None:
                 self.periods.append(step.period)
 
-    def _note_clean(self, pieces: Sequence[tuple[int, Tensor]]) -> None:
-        """Add to the sum over hosted ranks of what they would contribute without strikes, by flat start."""
-        for start, grad_n in pieces:
-            clean_n = grad_n.to(torch.float64, copy=True)
-            self._clean[start] = self._clean[start].add_(clean_n) if start in self._clean else clean_n
+    def _copies(self, gradients: Iterable[Tensor]) -> list[Tensor] | None:
+        """Gradients as they are before strikes, where the step is measured."""
+        if not self.measuring:
+            return None
+        with self.clock.section("measure"):
+            return [gradient.clone() for gradient in gradients]
 
-    def _nsr(self) -> float:
-        """Realised noise-to-signal ratio: RMS over ranks of the strikes' L2 norm, over that of the unstruck mean.
-
-        A contribution's change reaches every rank scaled by 1/W. Several strikes on one element add in quadrature.
-        Strikes on memory are no part of it.
-        """
-        ranks = self.replicas.ranks
-        noise = self.injector.noise_sq
-        here = noise.get(Site.RESULT, 0.0) / ranks.world_size + noise.get(Site.CONTRIBUTION, 0.0) / ranks.world_size**2
-        total = float(ranks.total(torch.tensor([here], dtype=torch.float64)))
-        signal = self.measured.grad_norm or 0.0
-        if self._clean:
-            means = [(ranks.total(sum_n) / ranks.world_size)[None] for sum_n in self._clean.values()]
-            signal = norm(means)
-        if total == 0.0:
+    def _nsr(self, gradients: Sequence[tuple[int, Tensor]], before: Sequence[Tensor] | None) -> float:
+        """The step's realised noise-to-signal ratio; 0 where no fault is on gradients."""
+        if not self.injector.sites & GRADIENT_SITES:
             return 0.0
-        return total**0.5 / signal if signal else float("inf")
+        return self._realised.ratio(gradients, before, self.measured.grad_norm or 0.0)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paftbench.layout import trainable
+from paftbench.ranks import row_sum
 from paftbench.replicas import Replicas, float_buffers
 from paftbench.workloads.contract import Workload
 
@@ -60,4 +61,4 @@ def _load_mean(replicas: Replicas, spare: nn.Module) -> None:
 
 
 def _mean64(block_Ln: Tensor, replicas: Replicas) -> Tensor:
-    return replicas.ranks.total(block_Ln.double().sum(0)) / replicas.ranks.world_size
+    return replicas.ranks.total(row_sum(block_Ln.double())[0]) / replicas.ranks.world_size

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paftbench import sums
 from paftbench.drawn import Cover
+from paftbench.draws import Part
 from paftbench.layout import Layout
 
 JOINED = 1 << 16  # elements up to which neighbours are copied together
@@ -28,13 +30,13 @@ class Run:
 
     start: int
     offset: int
-    parts: list[tuple[int, int]]
+    parts: list[Part]
     dtype: torch.dtype
     sources: list[tuple[int, int, int]]
 
     @property
     def elements(self) -> int:
-        return sum(elements for _, elements in self.parts)
+        return sum(part.elements for part in self.parts)
 
     def take(self, pieces: Sequence[Piece]) -> tuple[Tensor, list[Tensor]]:
         """The run's gradient [N], and where it has to be copied back to if it is a joined copy."""
@@ -46,9 +48,7 @@ class Run:
 
     def squares(self, after_N: Tensor, before_N: Tensor) -> list[float]:
         """Squared L2 norm of the change to each part."""
-        change_N = after_N.double() - before_N.double()
-        parts = change_N.split([elements for _, elements in self.parts])
-        return [float(torch.dot(part, part)) for part in parts]
+        return sums.squares_by_part(after_N.double() - before_N.double(), [part.elements for part in self.parts])
 
 
 def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
@@ -70,7 +70,7 @@ def plan_runs(cover: Cover, layout: Layout, shape: Sequence[Extent], *, separate
             if offset is None or slot.start == slot.stop:
                 continue
             source = (number, slot.start - start, slot.stop - start)
-            parts = [(slot.start, slot.stop - slot.start)]
+            parts = [Part.of(slot)]
             run = Run(start=slot.start, offset=offset, parts=parts, dtype=dtype, sources=[source])
             if found and not separate and _fits(found[-1], run):
                 found[-1] = _merged(found[-1], run)

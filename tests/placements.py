@@ -15,7 +15,7 @@ import paftbench
 from paftbench.attachment import Attachment
 from paftbench.config import OptimizerConfig, Trial
 from paftbench.drawn import Cover, strikes_at
-from paftbench.draws import seed_of
+from paftbench.draws import Part, seed_of
 from paftbench.faults import BUILT_SITES, DenseFault
 from paftbench.layout import Layout, trainable
 from paftbench.optimizers import optimizer_of
@@ -214,7 +214,7 @@ def _noise(planned: Trial, layout: Layout, site: str, step: int, rank: int, para
     cover = Cover.of(fault, layout, planned.faults_seed)
     (strike,) = (s for s in strikes_at(cover, Ranks.virtual(planned.world_size), step, 0) if s.rank == rank)
     slot = layout.by_name[parameter]
-    strike.draws.offset, strike.draws.parts = slot.start, [(slot.start, slot.stop - slot.start)]
+    strike.draws.offset, strike.draws.parts = slot.start, [Part.of(slot)]
     noise = torch.zeros(slot.stop - slot.start)
     fault.model.change(noise, slot.start, {}, strike.draws)
     return noise

@@ -73,13 +73,13 @@ def test_places_and_changes_are_streams_of_their_own() -> None:
 def test_dense_streams_are_keyed_by_the_parameter_and_begin_anew() -> None:
     cpu = torch.device("cpu")
     one = draws()
-    first = torch.rand(5, generator=one.torch_generator(0, cpu))
-    other = torch.rand(5, generator=one.torch_generator(640, cpu))
-    again = torch.rand(5, generator=one.torch_generator(0, cpu))
+    first = torch.rand(5, generator=one.torch_generator("weight", cpu))
+    other = torch.rand(5, generator=one.torch_generator("bias", cpu))
+    again = torch.rand(5, generator=one.torch_generator("weight", cpu))
     assert torch.equal(first, again) and not torch.equal(first, other)
-    assert torch.equal(first, torch.rand(5, generator=draws().torch_generator(0, cpu)))
+    assert torch.equal(first, torch.rand(5, generator=draws().torch_generator("weight", cpu)))
     for key in OTHER_KEYS:
-        assert not torch.equal(first, torch.rand(5, generator=draws(key).torch_generator(0, cpu)))
+        assert not torch.equal(first, torch.rand(5, generator=draws(key).torch_generator("weight", cpu)))
 
 
 def test_drawing_reads_and_moves_no_global_generator() -> None:
@@ -88,7 +88,7 @@ def test_drawing_reads_and_moves_no_global_generator() -> None:
         torch.manual_seed(seed)
         before = (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate())
         one = draws()
-        noise = torch.rand(3, generator=one.torch_generator(0, torch.device("cpu")))
+        noise = torch.rand(3, generator=one.torch_generator("weight", torch.device("cpu")))
         found.append((one.generator.random(3).tolist(), noise.tolist()))
         assert before == (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate())
     assert found[0] == found[1]

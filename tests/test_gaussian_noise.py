@@ -43,7 +43,9 @@ def test_noise_drawn_in_chunks_is_one_whole_normal(size: int) -> None:
     one = specs.fault("gaussian_noise", degree=0.5)
     injector = Injector([one], layout, Ranks.virtual(1), seed=0)
     injector.begin(0)
-    expected_N = torch.empty(size).normal_(generator=injector._active[0].draws.torch_generator(0, torch.device("cpu")))
+    expected_N = torch.empty(size).normal_(
+        generator=injector._active[0].draws.torch_generator("weight", torch.device("cpu"))
+    )
     struck_TWN = strike([one], layout, torch.zeros((1, 1, size))).after_TWN
     assert same_bits(struck_TWN[0, 0], expected_N * 0.5)
 
@@ -70,6 +72,19 @@ def test_noise_too_small_for_the_dtype_lands_and_is_not_counted_as_a_change() ->
     assert counts.landed == 2 * layout.size and counts.changed == 0 == int(base.differs_TWN.sum())
 
 
+def test_another_parameter_more_or_less_draws_nothing_anew() -> None:
+    one = specs.fault("gaussian_noise", degree=0.5)
+    shapes = {"first.weight": (40, 25), "first.bias": (13,), "second.weight": (3, 5, 7)}
+    struck = {}
+    for left_out in ("", "first.weight", "first.bias"):
+        layout = layout_of(torch.float32, {name: shape for name, shape in shapes.items() if name != left_out})
+        noise_N = strike([one], layout, torch.zeros((1, 1, layout.size))).after_TWN[0, 0]
+        struck[left_out] = {slot.name: noise_N[slot.start : slot.stop] for slot in layout.slots}
+    for left_out, noise in struck.items():
+        assert set(noise) == set(shapes) - {left_out}
+        assert all(same_bits(noise[name], struck[""][name]) for name in noise)
+
+
 @pytest.mark.parametrize("unit", ["std", "rms"])
 def test_neighbours_struck_together_each_get_a_normal_of_their_own(unit: str) -> None:
     sizes = [40_000, 30_000, 7, 65_541, 3, 16, 65_552, 1]
@@ -81,7 +96,7 @@ def test_neighbours_struck_together_each_get_a_normal_of_their_own(unit: str) ->
     draws = injector._active[0].draws
     parts = []
     for slot in layout.slots:
-        generator = draws.torch_generator(slot.start, torch.device("cpu"))
+        generator = draws.torch_generator(slot.name, torch.device("cpu"))
         parts.append(torch.empty(slot.stop - slot.start).normal_(generator=generator) * 0.5)
     struck = strike([one], layout, ones)
     assert same_bits(struck.after_TWN[0, 0], 1.0 + torch.cat(parts))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from injecting import SITES, gradients, in_slots, layout_of, same_bits, strike
+from injecting import gradients, in_slots, layout_of, same_bits, strike
 from torch import Tensor
 
 from paftbench import injection_log, specs
@@ -84,14 +84,6 @@ def test_a_dense_row_says_how_large_the_change_was() -> None:
     assert (row["elements"], row["index"], row["parameter"], row["rank"]) == (change.numel(), None, None, 2)
     counts = one.injector.counts
     assert counts.drawn == counts.landed == change.numel() == int(one.differs_TWN.sum())
-
-
-def test_noise_is_known_to_the_pipeline_by_site() -> None:
-    layout = layout_of()
-    for site in SITES:
-        one = strike([specs.fault("gaussian_noise", degree=0.5, site=site)], layout, gradients(layout))
-        expected = float((one.after_TWN.double() - one.before_TWN.double()).square().sum())
-        assert one.injector.noise_sq == {Site(site): pytest.approx(expected, rel=1e-5)}
 
 
 @pytest.mark.parametrize(("model", "degree"), MODELS)

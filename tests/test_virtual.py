@@ -1,8 +1,9 @@
 """L ranks in one process: ordinary modules whose parameters are views into shared blocks."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, nan
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -11,8 +12,11 @@ from torch import Tensor, nn
 
 import paftbench
 from paftbench.config import OptimizerConfig
+from paftbench.draws import Draws
+from paftbench.faults import DenseFault, Fault, Site
 from paftbench.layout import trainable
 from paftbench.mitigations import Mitigation, Step
+from paftbench.nsr import Realised
 from paftbench.optimizers import optimizer_of
 from paftbench.ranks import Ranks
 from paftbench.virtual import Virtual
@@ -149,6 +153,47 @@ def test_nsr_is_the_noise_that_reached_the_gradient_over_the_unstruck_mean(site:
     placement.pipeline.measuring = True
     placement.backward(lambda module, rank: module())
     assert placement.pipeline.measured.nsr == pytest.approx(share * std, rel=0.02)
+
+
+class Flip(DenseFault):
+    """Every element changes its sign, while `degree` is not 0."""
+
+    name = "flip"
+    units: ClassVar[Mapping[str, tuple[float, float]]] = {"on": (0.0, 1.0)}
+    deterministic = True
+
+    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+        grad_N.neg_()
+        return grad_N.numel()
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize(
+    ("sites", "expected"),
+    [
+        ([Site.CONTRIBUTION], 2.0),
+        ([Site.RESULT], 2.0),
+        ([Site.RESULT, Site.RESULT], 0.0),
+        ([Site.CONTRIBUTION, Site.CONTRIBUTION], 0.0),
+        ([Site.CONTRIBUTION, Site.RESULT], 0.0),
+        ([Site.RESULT, Site.RESULT, Site.RESULT], 2.0),
+    ],
+)
+def test_nsr_is_the_norm_of_what_all_strikes_together_changed(sites: list[Site], expected: float, split: bool) -> None:
+    flip = Flip(degree=1.0, unit="on")
+    faults = [Fault(name=f"flip {number}", model=flip, site=site) for number, site in enumerate(sites)]
+    placement = virtual(3, split=split, faults=faults)
+    placement.pipeline.measuring = True
+    train(placement, range(1))
+    assert placement.pipeline.measured.nsr == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_infinite_and_was_not_struck_is_no_noise() -> None:
+    realised = Realised(Ranks.virtual(1))
+    before = torch.tensor([[inf, -inf, nan, 1.0]])
+    after = torch.tensor([[inf, -inf, nan, 4.0]])
+    assert realised.ratio([(0, after)], [before], 1.5) == 2.0
+    assert realised.ratio([(0, torch.tensor([[0.0, -inf, nan, 1.0]]))], [before], 1.5) == inf
 
 
 def test_a_mean_that_is_pending_at_the_end_is_part_of_the_last_steps_record() -> None:

@@ -60,6 +60,13 @@ def strikes_do_not_depend_on_how_the_gradient_is_cut_into_buckets(case: FaultCas
         expect(drawn == again, f"the counts of one piece, {vars(drawn)}", f"{vars(again)} in buckets")
 
 
+@promise(every_dtype=True)
+def strikes_do_not_depend_on_where_the_gradient_lies_in_memory(case: FaultCase) -> None:
+    base = case.strike()
+    for offset in range(1, 16):
+        _same(base, case.strike(shifted=offset), f"the same strikes on a view at offset {offset}")
+
+
 @promise()
 def strikes_do_not_depend_on_which_process_hosts_the_rank(case: FaultCase) -> None:
     base = case.strike()

@@ -7,7 +7,7 @@ from torch import Tensor
 from paftbench.contract.fault_case import WORLD, FaultCase
 from paftbench.contract.promise import NotTried, expect, promise
 from paftbench.contract.striking import gradients, layout_of, same_bits, strike
-from paftbench.draws import Draws
+from paftbench.draws import Draws, Part
 from paftbench.faults import DenseFault, SparseFault
 
 STRUCK = 40
@@ -93,7 +93,7 @@ def _changed(case: FaultCase, value: Tensor) -> tuple[object, Tensor]:
         return model.change(value, draws.among(value.numel(), slice(None))), value
     struck = case.strike()
     state = next(iter(struck.injector.states.values()))
-    draws.offset, draws.parts = 0, [(slot.start, slot.stop - slot.start) for slot in layout.slots]
+    draws.offset, draws.parts = 0, [Part.of(slot) for slot in layout.slots]
     draws.size = layout.size
     assert isinstance(model, DenseFault)
     return model.change(value, 0, state, draws), value

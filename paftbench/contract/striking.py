@@ -84,16 +84,18 @@ def strike(
     first: int = 0,
     cut: Cut = whole,
     local: Sequence[int] | None = None,
+    shifted: int = 0,
     injector: Injector | None = None,
     unused: Sequence[Slot] = (),
 ) -> Struck:
     """Run steps `first`, first + 1, ... with the given gradients.
 
-    `local` hosts only some of the W ranks; parameters in `unused` are never passed, which needs a cut into slots.
+    `local` hosts only some of the W ranks; parameters in `unused` are never passed, which needs a cut into slots. Each
+    gradient lies `shifted` elements behind an aligned address.
     """
     world_size = grads_TWN.shape[1]
     injector = injector or Injector(faults, layout, ranks_of(world_size, local), seed=seed)
-    after_TWN = grads_TWN.clone()
+    after_TWN = _shifted(grads_TWN, shifted)
     for step, after_WN in enumerate(after_TWN, start=first):
         injector.begin(step, attempt)
         for row, rank in enumerate(injector.ranks.local):
@@ -104,7 +106,16 @@ def strike(
         injector.end(unused)
         for site in sorted(injector.sites - GRADIENT_SITES):
             injector.strike_memory(_memory(site, layout, after_WN, injector.ranks.local, cut, unused))
-    return Struck(before_TWN=grads_TWN, after_TWN=after_TWN, rows=injector.drain(), injector=injector)
+    return Struck(before_TWN=grads_TWN, after_TWN=after_TWN.contiguous(), rows=injector.drain(), injector=injector)
+
+
+def _shifted(grads_TWN: Tensor, by: int) -> Tensor:
+    """A copy whose rows start `by` elements behind a multiple of 64 bytes."""
+    width = -(-grads_TWN.shape[2] // 64) * 64 + 64
+    room = torch.zeros((*grads_TWN.shape[:2], width), dtype=grads_TWN.dtype)
+    copy_TWN = room[..., by : by + grads_TWN.shape[2]]
+    copy_TWN.copy_(grads_TWN)
+    return copy_TWN
 
 
 def _memory(

@@ -1,7 +1,7 @@
 """What a synchronisation shows of the errors before it: how far every rank had drifted, beside its gradient.
 
-Shapes: L = ranks hosted here, W = world size, n = elements of a block or parameter. Norms are taken per parameter in
-float64, so that they have the same bits in every placement.
+Shapes: L = ranks hosted here, W = world size, n = elements of a block or parameter. Norms are taken per parameter, so
+that they have the same bits in every placement.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from math import inf, isnan, sqrt
 import torch
 from torch import Tensor
 
+from paftbench import sums
 from paftbench.layout import Layout, Slot
 from paftbench.mitigations.step import Step
 from paftbench.response import scales
@@ -43,7 +44,7 @@ class DriftProfile:
 
     def rms(self, norms: Sequence[float]) -> float:
         """RMS over ranks and elements."""
-        return sqrt(sum(norm**2 for norm in norms) / (len(norms) * self.parameters))
+        return sqrt(sums.total(norm**2 for norm in norms) / (len(norms) * self.parameters))
 
 
 def is_weight(slot: Slot) -> bool:
@@ -74,7 +75,7 @@ def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) 
     numbers, widest = [], _widest(layout, spreads)
     for row in range(len(step.ranks.local)):
         kinds = (spreads, scaled, received, gradients)
-        totals = [sqrt(sum(norm_L[row] ** 2 for norm_L in norms.values())) for norms in kinds]
+        totals = [sqrt(sums.total(norm_L[row] ** 2 for norm_L in norms.values())) for norms in kinds]
         slot = widest[row]
         root = sqrt(slot.stop - slot.start)
         at = layout.slots.index(slot)
@@ -100,7 +101,7 @@ def norms_of(layout: Layout, blocks: Iterable[tuple[int, Tensor]]) -> Norms:
     for start, block_Ln in blocks:
         for slot in layout.within(start, start + block_Ln.shape[1]):
             part_Ln = block_Ln[:, slot.start - start : slot.stop - start]
-            norms[slot.name] = torch.linalg.vector_norm(part_Ln, dim=1, dtype=torch.float64).tolist()
+            norms[slot.name] = sums.norms([part_Ln]) or [0.0] * block_Ln.shape[0]
     return norms
 
 

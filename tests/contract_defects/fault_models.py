@@ -132,8 +132,18 @@ class SaysItDrawsNothing(Dense):
 class DrawsPerSlice(Dense):
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
         before_N = grad_N.clone()
-        grad_N += torch.rand(grad_N.numel(), generator=draws.torch_generator(start, grad_N.device)).to(grad_N.dtype)
+        grad_N += torch.rand(grad_N.numel(), generator=draws.torch_generator(f"{start}", grad_N.device)).to(
+            grad_N.dtype
+        )
         return int((grad_N != before_N).sum())
+
+
+@breaks("strikes do not depend on where the gradient lies in memory")
+class GoesByAlignment(Dense):
+    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+        if grad_N.data_ptr() % 64:
+            grad_N[-1] = 7.0
+        return super().change(grad_N, start, state, draws)
 
 
 @breaks("strikes do not depend on which process hosts the rank")

@@ -39,13 +39,13 @@ class Dense(DenseFault):
 
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
         changed, first = 0, 0
-        for flat, elements in draws.parts:
-            part = grad_N[first : first + elements]
-            shift = torch.rand(elements, generator=draws.torch_generator(flat, grad_N.device)) * self.degree
-            moved = part + shift.to(part.dtype)
-            changed += int((moved != part).sum())
-            part.copy_(moved)
-            first += elements
+        for part in draws.parts:
+            here = grad_N[first : first + part.elements]
+            shift = torch.rand(part.elements, generator=draws.torch_generator(part.name, grad_N.device)) * self.degree
+            moved = here + shift.to(here.dtype)
+            changed += int((moved != here).sum())
+            here.copy_(moved)
+            first += part.elements
         return changed
 
 

@@ -22,7 +22,7 @@ class HalfNegated(DenseFault):
 
     def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
         first = 0
-        for _, elements in draws.parts:
+        for _, _, elements in draws.parts:
             grad_N[first : first + (elements + 1) // 2].neg_()
             first += elements
         return grad_N.numel()
