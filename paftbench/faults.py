@@ -98,8 +98,8 @@ class DenseFault(FaultModel):
 
     A model that puts the squared L2 norms of its change, part by part, into `draws.squares` says `reports_norm`; for
     others the injector measures them on a copy. Parts make the logged norm independent of how buckets cut. A model that
-    strikes a range of a slice, or nothing of it, says how many elements in `draws.struck`. Its own sums are best those of
-    `paftbench.sums`, which do not hang on where the slice lies.
+    strikes a range of a slice, or nothing of it, says how many elements in `draws.struck`. `paftbench.sums` are sums
+    that do not hang on where the slice lies.
     """
 
     reports_norm: ClassVar[bool] = False

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paftbench.metrics import spread
+from paftbench.ranks import Ranks
+
 Parameters = Mapping[str, Tensor]
 
 
@@ -35,8 +38,7 @@ def largest_difference(replicas: Sequence[Parameters]) -> Difference:
     """Where replicas are furthest apart. NaN is equal to NaN and infinitely far from any number."""
     size, parameter, ranks, differing = 0.0, next(iter(replicas[0]), ""), (0, 0), 0
     for name in replicas[0]:
-        rows_Wn = torch.stack([replica[name].to(torch.float64).reshape(-1) for replica in replicas])
-        apart, pair = _furthest(rows_Wn)
+        apart, pair = _furthest(_rows(replicas, name))
         differing += apart > 0.0
         if apart > size:
             size, parameter, ranks = apart, name, pair
@@ -45,12 +47,14 @@ def largest_difference(replicas: Sequence[Parameters]) -> Difference:
 
 def root_mean_square(replicas: Sequence[Parameters]) -> float:
     """RMS over ranks of the L2 distance to the mean parameters: the divergence of a run."""
-    total = 0.0
-    for name in replicas[0]:
-        rows_Wn = torch.stack([replica[name].to(torch.float64).reshape(-1) for replica in replicas])
-        if not bool((rows_Wn == rows_Wn[0]).all()):
-            total += float((rows_Wn - rows_Wn.mean(0)).square().sum())
-    return math.sqrt(total / len(replicas)) if math.isfinite(total) else total
+    rows = [_rows(replicas, name) for name in replicas[0]]
+    # Left out where all are equal: infinities that are have no distance in numbers.
+    apart = [rows_Wn for rows_Wn in rows if not bool((rows_Wn == rows_Wn[0]).all())]
+    return spread(apart, Ranks.virtual(len(replicas)))
+
+
+def _rows(replicas: Sequence[Parameters], name: str) -> Tensor:
+    return torch.stack([replica[name].to(torch.float64).reshape(-1) for replica in replicas])
 
 
 def _furthest(rows_Wn: Tensor) -> tuple[float, tuple[int, int]]:
