@@ -1,4 +1,7 @@
-"""What produced a result: versions, source revision, processor. No host name, no user's paths, no secrets."""
+"""What produced a result: versions, source revision, processor and what computes on it.
+
+No host name, no user's paths, no secrets.
+"""
 
 import os
 import platform
@@ -9,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from paftbench.processor import processor, switches
+
 _PACKAGES = (
     "paftbench", "torch", "torchvision", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "pandas",
 )  # fmt: skip
@@ -17,15 +22,21 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @cache
 def environment() -> dict[str, Any]:
-    """Everything a reader needs to judge whether two results may be compared bit by bit."""
+    """Everything a reader needs to judge whether two results may be compared bit by bit, which `machine.differs` does."""
     import torch
+
+    from paftbench.dispatch import bits, libraries
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "versions": {name: _version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "libraries": libraries(),
+        "bits": bits(),
+        "switches": switches(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "cuda": torch.version.cuda,

@@ -16,6 +16,7 @@ from typing import Any
 from paftbench.analysis.figures import draw
 from paftbench.analysis.table import render
 from paftbench.files import encode_line, write_json, write_text
+from paftbench.machine import difference, machine
 from paftbench.store import TrialRecord, read_results
 
 ROOT = Path(__file__).resolve().parent / "reference"
@@ -49,9 +50,16 @@ def line_of(record: TrialRecord) -> str:
 
 
 def about(command: str, records: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Where the records come from: the commits and seconds of all trials together, the environment of the last."""
+    """Where the records come from: the commits and seconds of all trials together, the environment of the last.
+
+    `ValueError` where they come from several machines: a reader could not tell which row to hold to its bits.
+    """
     results = [record.result or {} for record in records]
     environment = {key: value for key, value in results[-1]["environment"].items() if key != "argv"}
+    for record, result in zip(records, results, strict=True):
+        device = record.planned["trial"]["device"]
+        if says := difference(machine(result["environment"], device), machine(environment, device)):
+            raise ValueError(f"{record.planned['name']} is not known to be of the last trial's machine: {says}")
     return {
         "command": command,
         "trials": len(results),

@@ -121,7 +121,8 @@ def _measured(run: Run) -> Row:
 def _origin(run: Run) -> Row:
     environment = {
         "torch": ("versions", "torch"), "python": ("python",), "platform": ("platform",),
-        "cpu_capability": ("cpu_capability",), "cpus": ("cpus",), "commit": ("git", "sha"),
+        "processor": ("processor", "name"), "cpu_capability": ("cpu_capability",), "cpus": ("cpus",),
+        "commit": ("git", "sha"),
     }  # fmt: skip
     return {
         "golden_id": run.planned.get("golden_id"),

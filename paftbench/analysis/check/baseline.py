@@ -69,14 +69,14 @@ def cell_name(run: Run) -> str:
 def make(sweep: Sweep) -> dict[str, Any]:
     """The content of a baseline file from a finished sweep.
 
-    `ValueError` where a trial has not finished or ended in error, or where trials come from several kinds of machine.
+    `ValueError` where a trial has not finished or ended in error, or where trials come from several machines.
     """
     for run in sweep.selected:
         if run.outcome in ("missing", "error"):
             raise ValueError(f"no baseline is written: {run.name} {_ENDED[run.outcome]}")
     machines = {encode_line(machine_of(run)) for run in sweep.selected}
     if len(machines) > 1:
-        raise ValueError("no baseline is written: the trials come from several kinds of machine; run them with --force")
+        raise ValueError("no baseline is written: the trials come from several machines; run them with --force")
     first = sweep.selected[0]
     fields = {cell_name(run): _fields(run) for run in sweep.selected}
     common = {key: value for key, value in fields[cell_name(first)].items() if _is_common(key, value, fields)}

@@ -1,7 +1,4 @@
-"""Second mode, exact: the same bits as the baseline, where machines of one kind promise them."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Second mode, exact: the same bits as the baseline, which one machine promises."""
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.check.baseline import Baseline, Entry
@@ -12,6 +9,7 @@ from paftbench.analysis.check.trajectory import end_of, machine_of, windows_of
 from paftbench.analysis.check.values import broke, unharmed
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
+from paftbench.machine import difference
 from paftbench.outcome import BROKE_DOWN
 
 VALUE = "baseline bits"
@@ -20,12 +18,12 @@ VALUE = "baseline bits"
 def compare_bits(baseline: Baseline, sweep: Sweep) -> list[Finding]:
     """A finding per cell: losses, learning rates, measurements, evaluations, final weights and strikes of every seed.
 
-    On another kind of machine nothing is compared: one inconclusive finding that says what differs.
+    On another machine nothing is compared: one inconclusive finding that says what differs, or was not recorded.
     """
     done = [run for run in sweep.selected if run.result is not None and run.outcome not in ("error", "crashed", "hung")]
     for run in done:
-        if differs := _differences(baseline.machine, machine_of(run)):
-            reason = f"not compared, another kind of machine: {differs}"
+        if says := difference(baseline.machine, machine_of(run)):
+            reason = f"not compared, not known to be the same machine: {says}"
             return [_finding("all trials", None, "inconclusive", reason, 0)]
     return [_compared(baseline, cell) for cell in cells(sweep)]
 
@@ -69,10 +67,6 @@ def _steps(start: int, stop: int) -> str:
 def _quality(then: Entry, run: Run) -> str:
     now = run.metric(run.judge)
     return "" if now is None else f" ({run.get('metric', 'name')} {number(now)}, tail was {number(then.quality)})"
-
-
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {now[key]}, was {then.get(key)}" for key in now if now[key] != then.get(key))
 
 
 def _finding(subject: str, cell: Cell | None, verdict: Verdict, reason: str, same: int) -> Finding:

@@ -26,6 +26,12 @@ def older(results: Sequence[Mapping[str, Any]], now: Mapping[str, Any], command:
     return f"{count} of {len(results)} results kept from before were made {said}; {command} --force runs them again"
 
 
+def _processor(known: Mapping[str, Any]) -> str | None:
+    """Name, and family, model and stepping, which a name alone often does not tell."""
+    kind = "-".join(str(known[part]) for part in ("family", "model", "stepping") if part in known)
+    return " ".join(filter(None, [known.get("name") or known.get("vendor"), kind and f"({kind})"])) or None
+
+
 def environment_of(sweep: Sweep) -> dict[str, Any]:
     """Where the trials ran, in a few words, for reports."""
     found: Mapping[str, Any] = next((run.get("environment") for run in sweep.selected if run.get("environment")), {})
@@ -34,4 +40,5 @@ def environment_of(sweep: Sweep) -> dict[str, Any]:
         "torch": (found.get("versions") or {}).get("torch"),
         "Python": found.get("python"),
         "machine": f"{str(found.get('platform') or '').split()[-1]} {found.get('cpu_capability')}" if found else None,
+        "processor": _processor(found.get("processor") or {}),
     }

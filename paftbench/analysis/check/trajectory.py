@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any, Final
 
 from paftbench.analysis.runs import Run
+from paftbench.machine import machine
 from paftbench.store import encode_line
 
 STEP_KEYS: Final = ("step", "loss", "lr", "grad_norm", "divergence", "inconsistency", "nsr", "strikes")
@@ -52,17 +53,8 @@ def tail_of(run: Run) -> float | None:
 
 
 def machine_of(run: Run) -> dict[str, Any]:
-    """The kind of machine: between two of one kind a trial gives the same bits."""
-    platform = str(run.get("environment", "platform") or "").split()
-    return {
-        "system": platform[0] if platform else None,
-        "machine": platform[-1] if platform else None,
-        "cpu_capability": run.get("environment", "cpu_capability"),
-        "device": run.trial.get("device"),
-        "gpus": list(run.get("environment", "gpus") or []) if run.trial.get("device") == "cuda" else [],
-        "torch": run.get("environment", "versions", "torch"),
-        "threads": run.get("environment", "threads"),
-    }
+    """On what a run's bits hang; `machine.differs` compares two."""
+    return machine(run.get("environment") or {}, run.trial.get("device"))
 
 
 def _evaluations(run: Run) -> Iterator[tuple[int, int, Sequence[Any]]]:
