@@ -45,6 +45,11 @@ def trained() -> dict[str, Any]:
     }
 
 
+def noise() -> list[float]:
+    """Normal draws as dense noise takes them."""
+    return torch.empty(1000).normal_(generator=torch.Generator().manual_seed(1)).tolist()
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     run_all(folder)
@@ -52,6 +57,7 @@ if __name__ == "__main__":
         "environment": environment(),
         "broken": broken("bit_flip") + broken("gaussian_noise"),
         "trained": trained(),
+        "noise": noise(),
         "exact": check(folder, "--baseline", folder / "b.json", "--mode", "exact"),
         "bound": check(folder, "--baseline", folder / "b.json"),
     }

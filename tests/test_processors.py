@@ -1,4 +1,4 @@
-"""No machine is special: promises hold where libraries compute as on other processors, and bits are claimed nowhere else.
+"""No machine is special: promises hold where libraries compute as on other processors, and bits are not claimed there.
 
 The variables are read once, so each setting is a process of its own. `results/processor_study.py` has more of them.
 """
@@ -50,6 +50,7 @@ def test_promises_hold_on_another_processor_and_its_bits_are_not_held_against_it
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["broken"] == []
     assert told["trained"] == trained and trained["same"] and trained["strikes"] > 100
+    assert told["noise"] == pytest.approx(on_processor.noise(), abs=1e-5)
     changed = {f"switches.{name}" for name, value in variables.items() if os.environ.get(name) != value}
     named = differs(machine(environment(), "cpu"), machine(told["environment"], "cpu"))
     assert changed <= set(named)
