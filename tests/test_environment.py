@@ -76,7 +76,7 @@ def test_every_variable_that_chooses_code_is_recorded_and_no_other() -> None:
         "TORCH_MKLDNN_MATMUL_MIN_DIM": "1", "NVIDIA_TF32_OVERRIDE": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }  # fmt: skip
     others = {
-        "HOME": "/home/someone", "MKLROOT": "/opt/intel", "ONEDNN_VERBOSE": "1", "ONEDNN_JIT_DUMP": "1",
+        "HOME": "/home/someone", "MKLROOT": "/usr/intel", "ONEDNN_VERBOSE": "1", "ONEDNN_JIT_DUMP": "1",
         "MKL_VERBOSE": "1", "OMP_DISPLAY_ENV": "true", "TORCH_HOME": "/home/someone", "TOKEN": "x",
     }  # fmt: skip
     assert switches({**chosen, **others}) == chosen
