@@ -22,7 +22,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @cache
 def environment() -> dict[str, Any]:
-    """What a reader needs to judge whether two results may be compared bit by bit; `machine.differs` judges it."""
+    """Everything a reader needs to judge whether two results may be compared bit by bit; `machine.differs` does."""
     import torch
 
     from paftbench.dispatch import bits, libraries

@@ -281,13 +281,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.groups < 2:
         parser.error(f"--groups must be >= 2, because one is the other's baseline, got {arguments.groups}")
-    from paftbench.analysis.check.origin import environment_of
     from paftbench.files import write_json, write_text
 
     trained = train(arguments.out, arguments.groups, arguments.jobs)
     found = study(trained, arguments.groups)
     found["command"] = f"python results/gate_study.py --groups {arguments.groups}"
-    found["environment"] = environment_of(trained[""].sweep())
+    ran = next(iter(trained[""].results.values()))["environment"]
+    found["environment"] = {key: value for key, value in ran.items() if key != "argv"}
     arguments.to.mkdir(parents=True, exist_ok=True)
     write_json(arguments.to / "study.json", found)
     write_text(arguments.to / "table.txt", table(found))

@@ -36,14 +36,18 @@ expect:
 
 def prepare(folder: Path) -> Path:
     """Write the experiment file, its trials beside it, and a baseline of them; the folder."""
-    path = folder / "small.yaml"
-    path.write_text(YAML)
-    for item in plan(load(str(path))):
+    (folder / "small.yaml").write_text(YAML)
+    run_all(folder)
+    assert check(folder, "--baseline", folder / "b.json", "--update") == 0
+    return folder
+
+
+def run_all(folder: Path) -> None:
+    """Every trial of the experiment in a folder, whether it has run or not."""
+    for item in plan(load(str(folder / "small.yaml"))):
         directory = folder / "small" / item.id
         write_planned(directory, item)
         assert run_trial(directory) == 0
-    assert check(folder, "--baseline", folder / "b.json", "--update") == 0
-    return folder
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -163,3 +163,14 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
         if b"\0" not in content and machine.search(content.decode(errors="replace")):
             found.append(str(path.relative_to(ROOT)))
     assert not found
+
+
+def test_no_test_asks_for_the_date() -> None:
+    """What fails today must fail tomorrow: what is tried in turns changes with the commit (`commits.py`)."""
+    asking = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("today", "now", "utcnow")
+    ]
+    assert asking == []

@@ -1,0 +1,40 @@
+"""Committed runs made again: the same bits on the machine they come from, elsewhere within what was measured.
+
+`results/processor_study.py` measured how far rows of each kind move when libraries compute as on other processors.
+"""
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paftbench.files import read_json
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+MEASURED = RESULTS / "reference" / "processors" / "study.json"
+MARGIN = 3  # the largest of some rows is not the largest of all
+
+
+@cache
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("processor_study", RESULTS / "processor_study.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def allowed(kind: str) -> dict[str, float]:
+    """By how much a run of a kind may differ on another machine: of the metric, of the divergence, of the NSR."""
+    measured: dict[str, dict[str, float]] = read_json(MEASURED)["tolerances"]
+    assert kind in measured, f"no row of the kind {kind!r} is among those of results/processor_study.py"
+    return {value: MARGIN * largest for value, largest in measured[kind].items()}
+
+
+def assert_within(trial: dict[str, Any], then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Two results of one trial on different machines: strikes are drawn alike, numbers move no more than allowed."""
+    assert now["strikes"]["drawn"] == then["strikes"]["drawn"]
+    most = allowed(script().kind_of(trial, then))
+    for value, by in script().moved(then, now).items():
+        assert by <= most[value], f"{value} moved by {by}, allowed {most[value]}"
