@@ -75,6 +75,5 @@ def table() -> str:
 
 if __name__ == "__main__":
     print(table())
-    print(
-        "power at the detectable difference:", ", ".join(f"{100 * power(seeds):.0f} % with {seeds}" for seeds in SIZES)
-    )
+    found = ", ".join(f"{100 * power(seeds):.0f} % with {seeds}" for seeds in SIZES)
+    print(f"power at the detectable difference: {found}")
