@@ -17,7 +17,8 @@ BOUNDS: Final = ("at_least", "at_most", "never")
 class Measure:
     """A value that `check` can hold: its unit, and what it says of one run.
 
-    `golden`: it compares with the golden run of the same seed; `quality`: a run that broke down has none.
+    `golden`: it compares with the golden run of the same seed; `quality`: a run that broke down fails it, and counts in
+    its mean as chance.
     """
 
     unit: str

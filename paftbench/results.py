@@ -50,7 +50,8 @@ def summary(
         "golden_id": planned.golden_id,
         "metric": {
             "name": trial.workload.metric, "direction": trial.workload.direction, "chance": trial.workload.chance,
-            "untrained": facts.untrained, **{key: history[key][-1] for key in ("mean_model", "worst_rank", "rank0")},
+            "untrained": facts.untrained, "examples": trial.workload.examples(),
+            **{key: history[key][-1] for key in ("mean_model", "worst_rank", "rank0")},
         },
         "stopped_at": rows[-1]["step"] + 1 if rows and rows[-1]["step"] + 1 < trial.steps else None,
         "history": history,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_results import FAULT, GPT2, RESNET, cell, golden, spec, write_trial
+from synthetic_results import FAULT, GPT2, MITIGATIONS, RESNET, cell, golden, identity, spec, write_trial
 
 from paftbench.analysis.check import Finding, judged, sweep_of, verdict_of
 from paftbench.analysis.check.rule import Bound, Sample, judge, resolvable, seeds_to_tell
@@ -84,11 +84,12 @@ def test_a_run_that_broke_fails_and_an_unknown_one_forbids_a_pass() -> None:
     assert judge(Sample(), Bound(at_least=0)).verdict == "inconclusive"
 
 
-def test_seeds_to_tell_are_what_a_normal_interval_needs() -> None:
-    assert seeds_to_tell(0.1, 0.1, 5) == 6
-    assert seeds_to_tell(0.1, 0.05, 5) == 16
+def test_seeds_to_tell_are_what_a_t_interval_needs() -> None:
+    assert seeds_to_tell(0.1, 0.1, 5) == 7  # 2.571 / sqrt(6) > 1 > 2.447 / sqrt(7)
+    assert seeds_to_tell(0.1, 0.05, 5) == 18
     assert seeds_to_tell(0.1, 0.0, 5) is None and seeds_to_tell(0.1, 1e-6, 5) is None
-    assert resolvable(0.1, 8) == pytest.approx(0.098)
+    assert resolvable(0.1, 8) == pytest.approx(2.3646 * 0.1 / 2, abs=1e-5)
+    assert resolvable(0.1, 3) == pytest.approx(1.96 * 0.1 * (2 / 3) ** 0.5)
 
 
 def test_every_value_that_may_be_expected_can_be_read() -> None:
@@ -126,14 +127,29 @@ def test_gap_closed_without_a_gap_is_inconclusive_and_says_why(tmp_path: Path) -
     assert one.verdict == "inconclusive" and "nothing to close" in one.reason
 
 
-def test_gap_closed_is_undefined_where_plain_ddp_broke(tmp_path: Path) -> None:
+def test_gap_closed_is_from_chance_where_plain_ddp_broke(tmp_path: Path) -> None:
     golden(tmp_path, [0.98] * 3)
     cell(tmp_path, "ddp", [nan] * 3, outcome="nonfinite")
     cell(tmp_path, "paft_sync", [0.97] * 3)
     (one,) = found(tmp_path, expects("gap_closed", at_least=0.5))
-    assert one.verdict == "inconclusive" and "plain DDP ended in nonfinite; hold quality_lost instead" in one.reason
+    assert one.verdict == "pass" and one.number == pytest.approx(0.87 / 0.88)  # chance is 0.1
     (one,) = found(tmp_path, expects("quality_lost", at_most=0.02))
     assert one.verdict == "pass"
+
+
+def test_gap_closed_is_unknown_where_plain_ddp_ended_in_an_error_of_ours(tmp_path: Path) -> None:
+    golden(tmp_path, [0.98] * 3)
+    cell(tmp_path, "ddp", [None] * 3, outcome="error")
+    cell(tmp_path, "paft_sync", [0.97] * 3)
+    *_, one = found(tmp_path, expects("gap_closed", at_least=0.5))
+    assert one.verdict == "inconclusive" and "plain DDP ended in error; hold quality_lost instead" in one.reason
+
+
+def test_an_interval_says_of_what_kind_it_is(tmp_path: Path) -> None:
+    golden(tmp_path, [0.98] * 5)
+    cell(tmp_path, "paft_sync", [0.97, 0.98, 0.96, 0.97, 0.97])
+    lost, never = found(tmp_path, expects("quality_lost", at_most=1), expects(OUTCOME, never=("crashed",)))
+    assert (lost.spread, never.spread) == ("95 % paired t", "95 % Wilson")
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "hung", "nonfinite"])
@@ -143,6 +159,25 @@ def test_a_run_that_broke_down_fails_every_quality_and_the_outcome(tmp_path: Pat
     never = expects(OUTCOME, never=("crashed", "hung", "nonfinite"))
     for one in found(tmp_path, expects("quality_lost", at_most=1), expects("worst_rank", at_least=0), never):
         assert one.verdict == "fail" and "SIGSEGV" in one.reason, one
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "hung", "nonfinite"])
+def test_the_number_beside_a_failure_counts_the_run_that_broke_as_chance(tmp_path: Path, outcome: str) -> None:
+    a_sweep(tmp_path, [0.98, 0.98])
+    trial = spec(RESNET, steps=10, seed=2, faults=[FAULT], mitigations=MITIGATIONS["paft_sync"])
+    plain = spec(RESNET, steps=10, seed=2, faults=[], mitigations=[])
+    number = 0.0 if outcome == "nonfinite" else None
+    write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "paft_sync"}, metric=(number,) * 3, drawn=5,
+                outcome=outcome, golden_id=identity(plain))  # fmt: skip
+    quality, lost, gap = found(
+        tmp_path,
+        expects("worst_rank", at_least=0),
+        expects("quality_lost", at_most=1),
+        expects("gap_closed", at_least=-99),
+    )
+    assert quality.number == pytest.approx((0.98 + 0.98 + 0.1) / 3)
+    assert lost.number == pytest.approx(0.88 / 3) and gap.number == pytest.approx((1 + 1 - 10) / 3)
+    assert {one.verdict for one in (quality, lost, gap)} == {"fail"}
 
 
 def test_an_outcome_that_never_came_shows_its_wilson_interval(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Degree against quality: every run is somewhere in the picture, and the axes say what they measure."""
 
-from math import inf, isclose, isnan, nan
+from math import inf, isclose, nan
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paftbench.analysis.figures.scale import Scale, brief, places
 from paftbench.analysis.figures.style import _KNOWN, _SPARE, ORANGE, VERMILLION
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import load
+from paftbench.analysis.table import rows
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_every_seed_is_a_point_and_the_line_goes_through_the_means(sweep: Path) 
     assert {value for values in metrics for value in values} <= {y for _, y in points}
 
 
-def test_broken_runs_stand_at_the_edge_one_mark_each_and_stop_the_line(sweep: Path) -> None:
+def test_broken_runs_stand_at_the_edge_one_mark_each_and_count_in_the_line_as_chance(sweep: Path) -> None:
     own = ladder(sweep, "flips")
     broken = [run for degree in own.degrees for run in own.at("ddp", degree) if run.outcome in ("nonfinite", "crashed")]
     axes = axes_of(sweep)["per element"]
@@ -69,7 +70,11 @@ def test_broken_runs_stand_at_the_edge_one_mark_each_and_stop_the_line(sweep: Pa
     ]  # fmt: skip
     assert len(broken) == 6 == len(strip)
     (line,) = (line for line in axes.lines if to_hex(line.get_color()).upper() == VERMILLION)
-    assert [isnan(value) for value in np.asarray(line.get_ydata(), dtype=float)] == [False, False, True, True]
+    found = {
+        row["labels"].get("faults.flips.degree"): row for row in rows(sweep) if row["cell"].startswith("ddp degree")
+    }
+    means = [found[degree]["worst_rank"] for degree in own.degrees]
+    assert np.asarray(line.get_ydata(), dtype=float).tolist() == means and means[-1] < 0.9 < means[0]
     labels = [text.get_text() for text in figure(load(sweep)).legends[0].get_texts()]
     assert "nonfinite run" in labels and "crashed run" in labels and "hung run" not in labels
 

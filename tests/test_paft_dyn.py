@@ -127,8 +127,31 @@ def test_rule_code_sees_what_an_independent_computation_sees(kind: str) -> None:
     assert decision["gradient"] == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-5)
 
 
+def test_rule_paper_layer_is_the_papers_ratio_at_the_tensor_where_each_rank_drifted_most() -> None:
+    watched = resnet(specs.mitigation("paft_dyn", rule="code", period=30, gradient="received"), 1e-3)
+    fields = {"period": 3, "period_max": 10_000, "gradient": "received"}
+    virtual = resnet(specs.mitigation("paft_dyn", rule="paper_layer", **fields), 1e-3)
+    whole = resnet(specs.mitigation("paft_dyn", rule="paper", **fields), 1e-3)
+    train(watched, range(2))
+    watched.backward(watched.loss_at(2))  # type: ignore[attr-defined]
+    received = watched.replicas.gradients[0][1].double()
+    watched.update()
+    rows = watched.replicas.parameters[0].double()
+    moved = rows - rows.mean(0)
+    found = []
+    for rank in range(3):
+        weights = [slice(slot.start, slot.stop) for slot in watched.layout.slots if is_weight(slot)]
+        own = max(weights, key=lambda at: float(moved[rank, at].square().mean()))
+        found.append(float(received[rank, own].norm() / moved[rank, own].norm()))
+    ((_, decision),) = train(virtual, range(3))
+    assert decision["period"] == floor(min(found)) and is_weight(watched.layout.by_name[decision["layer"]])
+    assert decision["gradient"] / decision["spread"] == pytest.approx(min(found), rel=1e-5)
+    ((_, other),) = train(whole, range(3))
+    assert other["layer"] is None and other["period"] != decision["period"]
+
+
 @pytest.mark.parametrize(("std", "period"), [(1e-6, 10), (10.0, 2)])
-@pytest.mark.parametrize("rule", ["paper", "code", "consensus"])
+@pytest.mark.parametrize("rule", ["paper", "paper_layer", "code", "consensus"])
 def test_every_rule_goes_to_its_bounds_without_and_with_much_noise(rule: str, std: float, period: int) -> None:
     virtual = resnet(specs.mitigation("paft_dyn", rule=rule, period=5), std)
     ((_, decision),) = train(virtual, range(5))
@@ -188,7 +211,7 @@ def test_rule_consensus_waits_longer_as_the_learning_rate_falls() -> None:
 
 
 def test_without_drift_the_period_is_the_longest() -> None:
-    for rule in ("paper", "code", "consensus"):
+    for rule in ("paper", "paper_layer", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         ((_, decision),) = decisions(quadratic(dim=10, curvature=1.0, mitigations=[dyn]), 3)
         assert decision["period"] == 7 and decision["sigma"] == 0.0, rule
@@ -196,7 +219,7 @@ def test_without_drift_the_period_is_the_longest() -> None:
 
 def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None:
     lost = specs.fault("bit_flip", degree=1.0, unit="per_element", bits=30, site="result", ranks=[1])
-    for rule in ("paper", "code", "consensus"):
+    for rule in ("paper", "paper_layer", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         virtual = quadratic(dim=10, curvature=1.0, lr=1e30, momentum=0.9, faults=[lost], mitigations=[dyn])
         periods = [decision["period"] for _, decision in decisions(virtual, 6)]
@@ -204,7 +227,7 @@ def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None
 
 
 def test_a_single_rank_has_no_drift_and_nothing_to_estimate() -> None:
-    for rule in ("paper", "code", "consensus"):
+    for rule in ("paper", "paper_layer", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         alone = quadratic(dim=10, world_size=1, curvature=1.0, faults=[noise(0.1)], mitigations=[dyn])
         ((_, decision),) = decisions(alone, 3)
@@ -225,7 +248,7 @@ def test_norm_layers_biases_and_the_lm_head_are_not_profiled(workload: Any) -> N
         ({"period_min": 5, "period_max": 4}, "period_min and period_max .*got 5 and 4"),
         ({"period_min": 0}, "period_min and period_max .*got 0 and 10"),
         ({"budget": 0.0}, r"budget \(drift, in RMS gradients\) must be a finite number > 0, got 0.0"),
-        ({"rule": "papr"}, "rule: .*'paper', 'code' or 'consensus', got 'papr'"),
+        ({"rule": "papr"}, "rule: .*'paper', 'paper_layer', 'code' or 'consensus', got 'papr'"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_meaning_and_value(fields: dict[str, Any], message: str) -> None:

@@ -234,7 +234,7 @@ def test_a_mean_over_some_of_the_finished_trials_says_of_how_many(tmp_path: Path
     assert "(k/n)" not in render(tmp_path, width=200)
     for run in load(tmp_path).selected:
         if run.mitigation == "ddp" and run.seed > 1:
-            write_failure(run.record.path, "crashed", "signal 11", strikes={"drawn": 5})
+            write_failure(run.record.path, "error", "out of memory", strikes={"drawn": 5})
     _, row = rows(tmp_path)
     assert row["claim"] == "none" and row["seeds"] == row["finished"] == 5
     counts = row["measured"]

@@ -9,8 +9,9 @@ from math import isfinite, nan
 from typing import Any, Final, Literal
 
 from paftbench.analysis.cost import step_seconds
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
-from paftbench.analysis.stats import Claim, claim_of
+from paftbench.analysis.stats import Claim, Summary, claim_of, summarise
 from paftbench.plugins import did_you_mean
 
 NO_GAP: Final = "no gap"
@@ -38,10 +39,8 @@ class Cell:
 
     @property
     def claim(self) -> Claim:
-        """What may be said of the judged metric: by the seeds that have a number, not by those that finished."""
-        return claim_of(
-            len({run.seed for run in self.done if (v := run.metric(run.judge)) is not None and isfinite(v)})
-        )
+        """What may be said of the judged metric: by the seeds that count, not by those that finished."""
+        return claim_of(len({run.seed for run in self.done if run.broke_down or run.metric(run.judge) is not None}))
 
     @property
     def fault(self) -> tuple[str, str]:
@@ -144,24 +143,35 @@ def gap_closed(sweep: Sweep, run: Run, view: View) -> float | Literal["no gap"] 
     """(m - ddp) / (golden - ddp) of the same seed and fault; the sign of the metric's direction cancels.
 
     "no gap" where |golden - ddp| <= max(tolerance, golden's range over seeds). None where one of the three is missing
-    or the run has no faults; NaN where one of them is not finite.
+    or the run has no faults; NaN where golden broke down, and where chance is not known of one that did.
     """
     golden, ddp = sweep.golden(run), sweep.ddp(run)
     if not run.faulty or golden is None or ddp is None:
         return None
-    own, best, worst = run.metric(view), golden.metric(view), ddp.metric(view)
+    own, best, worst = (quality(sweep, one, view) for one in (run, golden, ddp))
     if own is None or best is None or worst is None:
         return None
-    if not all(map(isfinite, (own, best, worst))):
+    if golden.broke_down or not all(map(isfinite, (own, best, worst))):
         return nan
     if abs(best - worst) <= max(float(run.planned["tolerance"]), spread(sweep.goldens(run), view)):
         return NO_GAP
     return (own - worst) / (best - worst) + 0.0  # -0 is 0
 
 
+def gap_over(sweep: Sweep, runs: Sequence[Run], view: View) -> tuple[float | Literal["no gap"] | None, Summary]:
+    """The mean of the gaps that there are, and its spread: of ratios, so that the interval is an approximate one."""
+    values = {run: gap_closed(sweep, run, view) for run in runs}
+    gaps = {run: value for run, value in values.items() if isinstance(value, float)}
+    summary = summarise([run.seed for run in gaps], list(gaps.values()))
+    if not gaps:
+        return (NO_GAP if NO_GAP in values.values() else None), summary
+    return summary.mean, summary
+
+
 def spread(runs: Sequence[Run], view: View) -> float:
-    """The range of a metric over runs; 0 for fewer than two."""
-    values = [value for run in runs if (value := run.metric(view)) is not None and isfinite(value)]
+    """The range of a metric over the runs that did not break down; 0 for fewer than two."""
+    measured = [run.metric(view) for run in runs if not run.broke_down]
+    values = [value for value in measured if value is not None and isfinite(value)]
     return max(values) - min(values) if values else 0.0
 
 

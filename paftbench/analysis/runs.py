@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paftbench.analysis.logs import checked_injections, checked_steps
+from paftbench.outcome import BROKE_DOWN
 from paftbench.store import TRIAL, TrialRecord, read_record, read_results
 
 View = Literal["mean_model", "worst_rank", "rank0"]
@@ -71,6 +72,11 @@ class Run:
         return str(self.trial["workload"]["name"])
 
     @cached_property
+    def workload_text(self) -> str:
+        """The whole workload, to tell it from others."""
+        return json.dumps(self.trial["workload"], sort_keys=True)
+
+    @cached_property
     def setting(self) -> str:
         """What the runs of a cell share: everything but seeds and mitigations."""
         return _text_without(self.trial, "mitigations", "seed", "fault_seed")
@@ -117,7 +123,13 @@ class Run:
             return "no strike"
         return str(self.result["outcome"])
 
+    @property
+    def broke_down(self) -> bool:
+        """Ended nonfinite, crashed or hung, also where no strike is known of."""
+        return self.get("outcome") in BROKE_DOWN
+
     def metric(self, view: View) -> float | None:
+        """What was measured; `analysis.quality` says what a run that broke down counts as."""
         return self.get("metric", view)
 
     def steps(self) -> list[dict[str, Any]]:
@@ -157,6 +169,12 @@ class Sweep:
     def _limits(self) -> dict[str, list[Run]]:
         alone = ["regather"]
         return _by_setting(r for r in self.everything if [m["name"] for m in r.trial.get("mitigations", ())] == alone)
+
+    @cached_property
+    def metrics(self) -> dict[str, Mapping[str, Any]]:
+        """What its runs say of a workload's metric, chance above all: a process that ended could not write it."""
+        known = (run for run in reversed(self.everything) if run.get("metric", "direction") is not None)
+        return {run.workload_text: run.get("metric") for run in known}
 
     def golden(self, run: Run) -> Run | None:
         """The golden run of the same seed; a golden run is its own."""

@@ -7,9 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paftbench.analysis.cells import NO_GAP, Cell, cells, gap_closed, overhead
-from paftbench.analysis.runs import VIEWS, Run, Sweep, View, load
-from paftbench.analysis.stats import NO_CLAIM, Summary, mean_of, summarise, wilson
+from paftbench.analysis.cells import Cell, cells, gap_over, overhead
+from paftbench.analysis.effects import detectable_of, examples_of, notes_of
+from paftbench.analysis.quality import broken, quality
+from paftbench.analysis.runs import VIEWS, Run, Sweep, load
+from paftbench.analysis.stats import INTERVAL, NO_CLAIM, Summary, mean_of, summarise, wilson
 from paftbench.analysis.text import compact, counted, draw, needed, number, size
 
 Row = dict[str, Any]
@@ -22,8 +24,11 @@ _PARTS = {
 def rows(directory: Path, by: str | None = None) -> list[Row]:
     """One mapping per cell, numbers first: a metric is its mean over seeds, `points` and `ranges` hold the rest.
 
-    `measured` says for every number of how many of the `finished` trials it is the mean: not of a trial that ended
-    before it could be measured. `claim` goes by the seeds that have the judged metric.
+    A run that broke down counts in a metric as chance (`analysis.quality`); `broke_down` says how many did. `measured`
+    says for every number of how many of the `finished` trials it is the mean: not of a trial that ended before it could
+    be measured. `claim` goes by the seeds that count in the judged metric. `detectable` is the smallest mean difference
+    from golden and from plain DDP, by the judge, that the seeds at hand would show (`stats.detectable`), `examples` of
+    how many evaluated ones the metric is the mean.
     `gap_closed` is the judge's: a number, "no gap", or None where there is nothing to compare with;
     `gap_closed_by_view` has all three. Values that were not measured are None. Errors as `runs.load` and `cells.cells`.
     """
@@ -33,8 +38,9 @@ def rows(directory: Path, by: str | None = None) -> list[Row]:
 
 def _row(sweep: Sweep, cell: Cell) -> Row:
     judge = cell.runs[0].judge
-    metrics = {view: _over(cell, _getter("metric", view)) for view in VIEWS}
-    gaps = {view: _gap(sweep, cell, view) for view in VIEWS}
+    seeds = [run.seed for run in cell.done]
+    metrics = {view: summarise(seeds, [quality(sweep, run, view) for run in cell.done]) for view in VIEWS}
+    gaps = {view: gap_over(sweep, cell.done, view) for view in VIEWS}
     parts = {key: _parts(cell, key) for key in _PARTS}
     extra = _measured(cell, _getter("mitigation", "bytes"))
     overheads = _measured(cell, lambda run: overhead(sweep, run))
@@ -50,10 +56,14 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         "rates": _rates(cell),
         "metric": next((name for run in cell.done if (name := run.get("metric", "name"))), None),
         "judge": judge,
+        "tolerance": float(cell.runs[0].planned["tolerance"]),
+        "examples": examples_of(cell.done),
+        "broke_down": broken(cell.done),
         **{view: metrics[view].mean for view in VIEWS},
         "gap_closed": gaps[judge][0],
         "gap_closed_by_view": {view: gap for view, (gap, _) in gaps.items()},
         **{key: {part: mean_of(values) for part, values in own.items()} for key, own in parts.items()},
+        "detectable": detectable_of(sweep, cell.done, judge),
         "periods": _periods(cell),
         "extra_bytes": mean_of(extra),
         "overhead": mean_of(overheads),
@@ -72,12 +82,8 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
     }
 
 
-def _over(cell: Cell, value: Callable[[Run], float | None]) -> Summary:
-    return summarise([run.seed for run in cell.done], [value(run) for run in cell.done])
-
-
 def _measured(cell: Cell, value: Callable[[Run], float | None]) -> list[float]:
-    """What the finished runs have of a value; for its mean alone, a spread that nobody reads would cost a bootstrap."""
+    """What the finished runs have of a value."""
     return [known for run in cell.done if (known := value(run)) is not None]
 
 
@@ -93,15 +99,6 @@ def _periods(cell: Cell) -> Row | None:
     """Of the synchronisations of all runs; None without any."""
     periods = [period for run in cell.done for period in run.get("mitigation", "periods") or ()]
     return {"lowest": min(periods), "median": median(periods), "highest": max(periods)} if periods else None
-
-
-def _gap(sweep: Sweep, cell: Cell, view: View) -> tuple[float | str | None, Summary]:
-    values = {run: gap_closed(sweep, run, view) for run in cell.done}
-    open_gaps = {run: value for run, value in values.items() if isinstance(value, float)}
-    summary = summarise([run.seed for run in open_gaps], list(open_gaps.values()))
-    if not open_gaps:
-        return (NO_GAP if NO_GAP in values.values() else None), summary
-    return summary.mean, summary
 
 
 def _range(summary: Summary) -> list[float] | None:
@@ -172,8 +169,7 @@ def _effects(found: Sequence[Row], ranged: Collection[str]) -> Columns:
         "outcomes": [_outcomes(row) for row in found],
         **{
             view: [
-                _spread(_of(row, number(row[view]), view), row["ranges"][view] if view in ranged else None, number)
-                for row in found
+                _spread(_quality(row, view), row["ranges"][view] if view in ranged else None, number) for row in found
             ]
             for view in VIEWS
         },
@@ -197,6 +193,18 @@ def _of(row: Row, text: str, *keys: str) -> str:
     return text if count in (0, row["finished"]) else f"{text} ({count}/{row['finished']})"
 
 
+def _quality(row: Row, view: str) -> str:
+    """A mean with `k†` where k of its runs broke down; that alone where nobody knows what they count as."""
+    count, mean = row["broke_down"], row[view]
+    if count and mean is not None and isnan(mean):
+        return f"{count} of {row['finished']}\nbroke down"
+    return _of(row, number(mean) + _dagger(count), view)
+
+
+def _dagger(count: int) -> str:
+    return f" {count}†" if count else ""
+
+
 def _outcomes(row: Row) -> str:
     return counted(row["outcomes"]).replace(", ", "\n")
 
@@ -213,9 +221,8 @@ def _closed(row: Row) -> str:
         return gap or "-"
     if isnan(gap):
         return "undefined"
-    return _spread(
-        _of(row, f"{gap:.0%}", "gap_closed"), row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}"
-    )
+    text = _of(row, f"{gap:.0%}{_dagger(row['broke_down'])}", "gap_closed")
+    return _spread(text, row["ranges"]["gap_closed"][row["judge"]], lambda bound: f"{bound:.0%}")
 
 
 def notes(found: Sequence[Row]) -> list[str]:
@@ -230,9 +237,14 @@ def notes(found: Sequence[Row]) -> list[str]:
     if any(row["claim"] == "range" for row in found):
         said.append("low..high: the range of 3 or 4 seeds.")
     if any(row["claim"] == "interval" for row in found):
-        said.append("low..high of 5 or more seeds: paired bootstrap interval, 95 %.")
+        said.append(
+            f"low..high of 5 or more seeds: {INTERVAL} interval, Student's over seeds; approximate for gap_closed, a"
+            " ratio within a seed."
+        )
+    if any(row["broke_down"] for row in found):
+        said.append("k†: k of the runs broke down (nonfinite, crashed, hung) and count as the metric's chance.")
     if any("/" in text for name, texts in columns(found).items() if name not in ("grid", "cell") for text in texts):
         said.append("(k/n): the mean of k of n finished trials, the others have no such number.")
     if any(row["claim"] == "none" for row in found):
         said.append(f"* fewer than 3 seeds with a number: {NO_CLAIM}.")
-    return said
+    return [*said, *notes_of(found)]

@@ -9,6 +9,7 @@ from math import isnan
 from typing import Any, Final
 
 from paftbench.analysis.cells import gap_closed, overhead
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import VIEWS, Run, Sweep
 
 Row = dict[str, Any]
@@ -95,7 +96,8 @@ def _outcome(sweep: Sweep, run: Run) -> Row:
         "judge": run.judge,
         "tolerance": run.planned["tolerance"],
         "metric": run.get("metric", "name"),
-        **{key: run.get("metric", key) for key in ("direction", "chance", "untrained", *VIEWS)},
+        **{key: run.get("metric", key) for key in ("direction", "chance", "untrained", "examples")},
+        **{view: quality(sweep, run, view) for view in VIEWS},
         "gap_closed": number,
         "gap": gap,
         "overhead": overhead(sweep, run),

@@ -19,7 +19,7 @@ from paftbench.response import scales
 
 @dataclass(frozen=True, kw_only=True)
 class LayerDrift:
-    """A weight tensor on rank 0: RMS of its distance to the mean, RMS of its gradient."""
+    """A weight tensor on one rank: RMS of its distance to the mean, RMS of its gradient."""
 
     name: str
     spread: float
@@ -32,7 +32,7 @@ class DriftProfile:
 
     `spreads`: distance to the mean; `scaled`: the same in units of learning rate times gradient, the distance itself
     for SGD; `received`: the gradient after aggregation; `gradients`: the one that rules compare the spread with.
-    `layer` is where rank 0 drifted most.
+    `layers` is where each rank drifted most.
     """
 
     parameters: int
@@ -40,7 +40,7 @@ class DriftProfile:
     scaled: tuple[float, ...]
     received: tuple[float, ...]
     gradients: tuple[float, ...]
-    layer: LayerDrift
+    layers: tuple[LayerDrift, ...]
 
     def rms(self, norms: Sequence[float]) -> float:
         """RMS over ranks and elements."""
@@ -83,7 +83,7 @@ def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) 
         numbers.append([*totals, float(at), spreads[slot.name][row] / root, here / root])
     device = step.parameters[0].device
     rows = step.ranks.gather(torch.tensor(numbers, dtype=torch.float64, device=device)).tolist()
-    layer = LayerDrift(name=layout.slots[int(rows[0][4])].name, spread=rows[0][5], gradient=rows[0][6])
+    layers = [LayerDrift(name=layout.slots[int(at)].name, spread=s, gradient=g) for *_, at, s, g in rows]
     spread_W, scaled_W, received_W, gradient_W = (tuple(row[column] for row in rows) for column in range(4))
     return DriftProfile(
         parameters=layout.size,
@@ -91,7 +91,7 @@ def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) 
         scaled=scaled_W,
         received=received_W,
         gradients=gradient_W,
-        layer=layer,
+        layers=tuple(layers),
     )
 
 

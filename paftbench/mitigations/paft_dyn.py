@@ -24,7 +24,8 @@ class PaftDyn(Averaging):
     Source: "Capturing and Mitigating Gradient Aggregation Errors for Fault-Tolerant Distributed Training" (ICLR 2025
     submission 10612), Algorithm 2. `rule`, each clamped to [`period_min`, `period_max`] and the same on all ranks:
 
-    `paper`: floor(||g|| / ||mean - own||), the smallest of all ranks.
+    `paper`, Algorithm 2 as printed: floor(||g|| / ||mean - own||) over the whole model, the smallest of all ranks.
+    `paper_layer`, what the paper calls its practice: the same of one tensor, where the rank has drifted most.
     `code`, that of the paper's research code: at rank 0's weight tensor with the largest RMS distance D to the mean,
     floor(RMS(g) / (D / period)).
     `consensus`, paftbench's own: the noise's std is estimated from the drift of all ranks since the last
@@ -32,7 +33,7 @@ class PaftDyn(Averaging):
     `budget` times the RMS of the gradient without that noise. It grows as the learning rate falls. Parameter groups
     drift each at its own rate; the noise is taken to be the same in all of them.
 
-    `gradient` says which g the first two take: `local`, a rank's own before aggregation (Algorithm 2, and the code at
+    `gradient` says which g the first three take: `local`, a rank's own before aggregation (Algorithm 2, and the code at
     the time of the paper), or `received` (the code since 2025), whose own noise keeps the period from falling.
 
     The next synchronisation is `period` steps after the step in which the means were loaded. With `modulo` it is, as in
@@ -41,7 +42,7 @@ class PaftDyn(Averaging):
     """
 
     name = "paft_dyn"
-    rule: Literal["paper", "code", "consensus"] = "code"
+    rule: Literal["paper", "paper_layer", "code", "consensus"] = "code"
     period: int = 10
     period_min: int = 2
     period_max: int = 10
@@ -116,15 +117,21 @@ class PaftDyn(Averaging):
         self, step: Step, seen: DriftProfile, groups: list[GroupResponse] | None, sigma: float
     ) -> tuple[int, dict[str, Any]]:
         """The period, and the numbers it came from."""
+        bounds = self.period_min, self.period_max
         if self.rule == "code":
-            layer, before = seen.layer, step.state["period"]
-            period = code_period(layer.gradient, layer.spread, before, self.period_min, self.period_max)
+            layer, before = seen.layers[0], step.state["period"]
+            period = code_period(layer.gradient, layer.spread, before, *bounds)
             return period, {"layer": layer.name, "gradient": layer.gradient, "spread": layer.spread}
         if self.rule == "paper":
             pairs = zip(seen.gradients, seen.spreads, strict=True)
-            found = [(_clamped(_ratio(g, d), self.period_min, self.period_max), g, d) for g, d in pairs]
+            found = [(_clamped(_ratio(g, d), *bounds), g, d) for g, d in pairs]
             period, gradient, spread = min(found)
             return period, {"layer": None, "gradient": gradient, "spread": spread}
+        if self.rule == "paper_layer":
+            ratios = [_clamped(_ratio(own.gradient, own.spread), *bounds) for own in seen.layers]
+            period = min(ratios)
+            own = seen.layers[ratios.index(period)]
+            return period, {"layer": own.name, "gradient": own.gradient, "spread": own.spread}
         assert groups is not None
         gradient = sqrt(max(0.0, seen.rms(seen.received) ** 2 - sigma**2)) if isfinite(sigma) else 0.0
         used = {"layer": None, "gradient": gradient, "spread": seen.rms(seen.scaled)}

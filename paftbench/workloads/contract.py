@@ -79,6 +79,10 @@ class Workload(ABC):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar training loss; `batch` is on the model's device, floating-point tensors in its dtype."""
 
+    def examples(self) -> int | None:
+        """How many held-out examples `evaluate` takes the mean of; `None` where it is no mean, or not known."""
+        return None
+
     @abstractmethod
     def evaluate(self, model: nn.Module) -> float:
         """The metric on held-out data; leaves mode, gradients and random state of the model as they were."""

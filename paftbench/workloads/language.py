@@ -114,6 +114,10 @@ class LanguageModel(Workload):
         (tokens,) = batch
         return _cross_entropy(model, tokens, "mean")
 
+    def examples(self) -> int:
+        """Windows of text."""
+        return len(self.corpus().evaluation(self.window))
+
     def evaluate(self, model: nn.Module) -> float:
         windows = self.corpus().evaluation(self.window)
         total = 0.0

@@ -124,6 +124,9 @@ class ResNet(Workload):
         images, labels = batch
         return functional.cross_entropy(model(images).float(), labels)
 
+    def examples(self) -> int:
+        return len(load_images(self.data).test_labels_N)
+
     def evaluate(self, model: nn.Module) -> float:
         images = load_images(self.data)
         right = 0

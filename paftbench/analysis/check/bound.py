@@ -15,6 +15,7 @@ from paftbench.analysis.check.selecting import AVERAGING_LIMIT, subject_of
 from paftbench.analysis.check.trajectory import tail_of
 from paftbench.analysis.check.values import broke, unharmed, unusable
 from paftbench.analysis.cost import extra_share
+from paftbench.analysis.quality import chance, worse_by
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.outcome import BROKE_DOWN
@@ -67,7 +68,7 @@ def compare_bounds(baseline: Baseline, sweep: Sweep, margin: float) -> list[Find
     """
     found = []
     for cell in held(sweep):
-        found.append(_quality(baseline, cell, margin))
+        found.append(_quality(baseline, sweep, cell, margin))
         found += [finding for cost in _COSTS if (finding := _cost(baseline, sweep, cell, cost)) is not None]
     return found
 
@@ -106,7 +107,7 @@ def too_fine(sweep: Sweep, margin: float) -> list[str]:
     return lines
 
 
-def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
+def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Finding:
     seeds, values = [], []
     broken: list[tuple[int, str]] = []
     unknown: list[tuple[int, str]] = []
@@ -118,16 +119,19 @@ def _quality(baseline: Baseline, cell: Cell, margin: float) -> Finding:
             unknown.append((run.seed, absent.reason))
         elif then.outcome in BROKE_DOWN or then.quality is None:
             left_out.append((run.seed, "broke down in the baseline already"))
-        elif run.outcome in BROKE_DOWN or tail is None:
+        elif run.broke_down or tail is None:
             broken.append((run.seed, f"{broke(run)}, was {then.outcome}"))
+            lost = worse_by(sweep, run, chance(sweep, run), then.quality)
+            if isfinite(lost):
+                seeds.append(run.seed)
+                values.append(lost)
         elif spared := unharmed(run):
             unknown.append((run.seed, spared))
         elif run.get("metric", "name") != (metric := baseline.metrics[cell_name(run)]):
             unknown.append((run.seed, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
         else:
             seeds.append(run.seed)
-            lost = then.quality - tail if run.get("metric", "direction") == "max" else tail - then.quality
-            values.append(lost + 0.0)  # -0 is 0
+            values.append(worse_by(sweep, run, tail, then.quality))
     sample = Sample(
         seeds=tuple(seeds), values=tuple(values), broken=by_seed(broken), unknown=by_seed(unknown),
         left_out=by_seed(left_out),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from paftbench.analysis.cells import Cell
 from paftbench.analysis.check.finding import Finding, Verdict
@@ -13,6 +14,8 @@ from paftbench.analysis.stats import Summary, wilson
 from paftbench.expectation import DEGRADED, OUTCOME, Expectation
 from paftbench.outcome import BROKE_DOWN
 from paftbench.store import LOG
+
+WILSON: Final = "95 % Wilson"
 
 
 def judge_expectations(selected: Sequence[Selected], sweep: Sweep) -> list[Finding]:
@@ -76,7 +79,7 @@ def _outcomes(never: Sequence[str], cell: Cell, sweep: Sweep) -> Judged:
     )  # fmt: skip
     spared = by_seed((run.seed, unrated[run.id]) for run in cell.runs if run.id in unrated)
     verdict, reason = _on_rate(hits, spared, cell)
-    return Judged(verdict=verdict, reason=reason, summary=summary)
+    return Judged(verdict=verdict, reason=reason, summary=summary, spread=WILSON if rated else "")
 
 
 def _on_rate(hits: Sequence[Run], unrated: Sequence[str], cell: Cell) -> tuple[Verdict, str]:

@@ -13,8 +13,9 @@ EXIT: Final[Mapping[Verdict, int]] = {"pass": 0, "fail": 1, "inconclusive": 3}
 class Finding:
     """One promise about one subject: a cell, or a trial that ended in error.
 
-    `number` is the mean over `seeds`, `low` and `high` their range or interval (`spread` says which), `bound` the text
-    of what was promised. `reason` says in a sentence why it is not a pass, or what a reader of a pass should know.
+    `number` is the mean over `seeds`, `low` and `high` their range or interval, `spread` which of them: `range`, `95 %
+    paired t`, of a rate `95 % Wilson`, or empty. `bound` is the text of what was promised. `reason` says in a sentence
+    why it is not a pass, or what a reader of a pass should know.
     `source` is where the promise stands: `expect[2]`, `baseline`, or `trial` for one that ended in error.
     """
 

@@ -1,16 +1,16 @@
 """The one rule by which a number of a few runs holds a declared bound, breaks it, or cannot tell.
 
 The bound is an engineering one, written down in the experiment; it is no p-value. By INTERFACE's statistics fewer than
-3 seeds give no claim, 3 or 4 the range of the runs, 5 and more a paired bootstrap interval of their mean.
+3 seeds give no claim, 3 or 4 the range of the runs, 5 and more the paired t interval of their mean.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite, sqrt
+from math import isfinite, sqrt
 from statistics import stdev
 
 from paftbench.analysis.check.finding import Verdict
-from paftbench.analysis.stats import Summary, summarise
+from paftbench.analysis.stats import CONFIDENCE, INTERVAL, Summary, claim_of, summarise, t_quantile
 from paftbench.analysis.text import number
 
 ROUNDING = 1e-9  # of a bound: a difference of two decimal fractions misses its exact value by less
@@ -18,7 +18,7 @@ ZERO = 1e-12  # what rounding makes of sums that are 0; one bit of a small weigh
 MANY_SEEDS = 200  # more than anybody would add to a gate
 NAMED = 5  # seeds that a reason lists
 Z95 = 1.96  # a normal mean lies within so many of its standard errors with 95 %
-SPREADS = {"none": "", "range": "range", "interval": "95 %"}
+SPREADS = {"none": "", "range": "range", "interval": INTERVAL}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,9 @@ class Bound:
 class Sample:
     """One number per seed, and why other runs have none.
 
-    `broken`: runs that broke where a number was expected, which is a failure. `unknown`: runs without a number for
-    which they are not to blame, which forbids a pass. `left_out`: runs to which the value does not apply.
+    `broken`: runs that broke where a number was expected, which is a failure; a quality counts them as chance among
+    its `values`. `unknown`: runs without a number for which they are not to blame, which forbids a pass. `left_out`:
+    runs to which the value does not apply.
     """
 
     seeds: tuple[int, ...] = ()
@@ -67,19 +68,16 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A verdict with the numbers that it rests on."""
+    """A verdict with the numbers that it rests on; `spread` is what the summary's low and high are."""
 
     verdict: Verdict
     reason: str
     summary: Summary
+    spread: str
 
     @property
     def number(self) -> float | None:
         return self.summary.mean
-
-    @property
-    def spread(self) -> str:
-        return SPREADS[self.summary.claim]
 
 
 def judge(sample: Sample, bound: Bound) -> Judged:
@@ -89,7 +87,7 @@ def judge(sample: Sample, bound: Bound) -> Judged:
     """
     summary = summarise(sample.seeds, sample.values)
     verdict, reason = _verdict(sample, bound, summary)
-    return Judged(verdict=verdict, reason=reason, summary=summary)
+    return Judged(verdict=verdict, reason=reason, summary=summary, spread=SPREADS[summary.claim])
 
 
 def _verdict(sample: Sample, bound: Bound, summary: Summary) -> tuple[Verdict, str]:
@@ -124,20 +122,25 @@ def _resolution(sample: Sample, bound: Bound, mean: float, low: float, high: flo
 
 
 def seeds_to_tell(spread: float, room: float, seeds: int) -> int | None:
-    """How many seeds it takes until a mean's 95 % interval fits into `room`; None where it is more than anybody runs.
+    """How many seeds it takes until a mean's t interval fits into `room`; None where it is more than anybody runs.
 
     `spread` is the standard deviation over seeds, `seeds` how many there are: the answer is at least 5, from which on
     intervals are given, and more than `seeds`.
     """
     if room <= 0 or not isfinite(spread):
         return None
-    wanted = max(5, seeds + 1, ceil((Z95 * spread / room) ** 2))
-    return wanted if wanted <= MANY_SEEDS else None
+    counts = range(max(5, seeds + 1), MANY_SEEDS + 1)
+    return next((count for count in counts if _reach(count) * spread / sqrt(count) <= room), None)
 
 
 def resolvable(spread: float, seeds: int) -> float:
-    """The difference of two means of `seeds` independent runs each that their 95 % interval can tell from none."""
-    return Z95 * spread * sqrt(2 / seeds)
+    """The difference of two means of `seeds` independent runs each that their interval can tell from none."""
+    return _reach(seeds) * spread * sqrt(2 / seeds)
+
+
+def _reach(seeds: int) -> float:
+    """Half an interval, in standard errors; of a range, that of normal means."""
+    return t_quantile((1 + CONFIDENCE) / 2, seeds - 1) if claim_of(seeds) == "interval" else Z95
 
 
 def _slack(bound: float) -> float:

@@ -1,16 +1,16 @@
 """The values that `check` reads from one run, by name; `paftbench.expectation.MEASURES` says what each means."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final, Literal
 
 from paftbench.analysis.cells import NO_GAP, gap_closed, overhead
 from paftbench.analysis.check.rule import Sample, by_seed
 from paftbench.analysis.cost import extra_share
-from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.quality import quality, quality_lost
+from paftbench.analysis.runs import VIEWS, Run, Sweep, View
 from paftbench.expectation import MEASURES
-from paftbench.outcome import BROKE_DOWN, BROKEN
 
 LEARNT: Final = ("masked", "degraded")  # outcomes of a run by which others can be judged
 HARMLESS: Final = "the fault does no harm beyond the tolerance, so there is nothing to close"
@@ -21,10 +21,14 @@ UNTIMED: Final = "is timed only under torchrun, a process per rank, and not with
 
 @dataclass(frozen=True, kw_only=True)
 class Absent:
-    """Why a run has no number: it `broke`, it is not to blame (`unknown`), or the value does `not apply`."""
+    """Why a run has no number: it `broke`, it is not to blame (`unknown`), or the value does `not apply`.
+
+    `counts` is what a quality of a run that broke counts as in the mean; None for other values.
+    """
 
     why: Literal["broke", "unknown", "not apply"]
     reason: str
+    counts: float | None = None
 
 
 Reading = float | Absent
@@ -33,7 +37,8 @@ Reading = float | Absent
 def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
     """The numbers of a value over runs."""
     readings = [(run, reading_of(name, sweep, run)) for run in runs]
-    numbers = [(run.seed, value) for run, value in readings if not isinstance(value, Absent)]
+    counted = [(run.seed, value.counts if isinstance(value, Absent) else value) for run, value in readings]
+    numbers = [(seed, value) for seed, value in counted if value is not None]
 
     def reasons(why: str) -> tuple[str, ...]:
         absent = ((run.seed, value) for run, value in readings if isinstance(value, Absent))
@@ -51,18 +56,19 @@ def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
 def reading_of(name: str, sweep: Sweep, run: Run) -> Reading:
     """One run's number, or why it has none."""
     measure = MEASURES[name]
-    if (why := unusable(run)) is not None:
+    why = unusable(run)
+    if why is None and name != "strikes" and (spared := unharmed(run)):
+        why = Absent(why="unknown", reason=spared)
+    if why is None and measure.quality and run.broke_down:
+        why = Absent(why="broke", reason=broke(run))
+    if why is not None and not (why.why == "broke" and measure.quality):
         return why
-    if name != "strikes" and (spared := unharmed(run)):
-        return Absent(why="unknown", reason=spared)
-    if measure.quality and run.outcome in BROKE_DOWN:
-        return Absent(why="broke", reason=broke(run))
     if measure.golden and (missing := without_golden(sweep, run)) is not None:
-        return missing
+        return why or missing
     value = READERS[name](sweep, run)
     if isinstance(value, float) and not isfinite(value):
-        return Absent(why="broke", reason=f"has {name} {value}")
-    return value
+        return why or Absent(why="broke", reason=f"has {name} {value}")
+    return value if why is None else replace(why, counts=value if isinstance(value, float) else None)
 
 
 def unusable(run: Run) -> Absent | None:
@@ -89,14 +95,6 @@ def broke(run: Run) -> str:
     return f"{'was ' if run.outcome == 'nonfinite' else ''}{run.outcome}{': ' + lines[-1] if lines else ''}"
 
 
-def quality_lost(run: Run, golden: Run) -> float | None:
-    """How much worse a run is than another by its judge, in the metric's unit; None where one has no number."""
-    own, best = run.metric(run.judge), golden.metric(run.judge)
-    if own is None or best is None:
-        return None
-    return (best - own if run.get("metric", "direction") == "max" else own - best) + 0.0  # -0 is 0
-
-
 def without_golden(sweep: Sweep, run: Run) -> Absent | None:
     """Why a run cannot be compared with its golden run; None where it can."""
     golden = sweep.golden(run)
@@ -109,14 +107,14 @@ def without_golden(sweep: Sweep, run: Run) -> Absent | None:
 
 def _lost(sweep: Sweep, run: Run) -> Reading:
     golden = sweep.golden(run)
-    lost = None if golden is None else quality_lost(run, golden)
+    lost = None if golden is None else quality_lost(sweep, run, golden, run.judge)
     return _or_unknown(lost, "has no quality")
 
 
 def _gap(sweep: Sweep, run: Run) -> Reading:
     ddp = sweep.ddp(run)
-    if ddp is None or ddp.result is None or ddp.outcome in BROKEN:
-        how = "was not run" if ddp is None or ddp.result is None else f"ended in {ddp.outcome}"
+    if ddp is None or ddp.result is None or ddp.outcome == "error":
+        how = "was not run" if ddp is None or ddp.result is None else "ended in error"
         return Absent(why="unknown", reason=f"has no gap to close: plain DDP {how}; hold quality_lost instead")
     closed = gap_closed(sweep, run, run.judge)
     if closed == NO_GAP:
@@ -137,6 +135,10 @@ def _recorded(*keys: str) -> Callable[[Sweep, Run], Reading]:
     return lambda _, run: _or_unknown(run.get(*keys), f"has no {' '.join(keys)}")
 
 
+def _quality(view: View) -> Callable[[Sweep, Run], Reading]:
+    return lambda sweep, run: _or_unknown(quality(sweep, run, view), "has no quality")
+
+
 def _or_unknown(value: float | None, otherwise: str) -> Reading:
     return Absent(why="unknown", reason=otherwise) if value is None else float(value)
 
@@ -154,7 +156,7 @@ READERS: Final[Mapping[str, Callable[[Sweep, Run], Reading]]] = {
     "bitwise_identical": _identical,
     "overhead": _overhead,
     "extra_bytes": lambda _, run: _or_unknown(extra_share(run), "has no count of bytes"),
-    **{view: _recorded("metric", view) for view in ("mean_model", "worst_rank", "rank0")},
+    **{view: _quality(view) for view in VIEWS},
     "divergence": _recorded("divergence", "final"),
     "divergence_max": _recorded("divergence", "max"),
     "strikes": _recorded("strikes", "drawn"),

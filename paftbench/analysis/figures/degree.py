@@ -12,13 +12,14 @@ from paftbench.analysis.degrees import FIELD_NSR, Ladder, ladders
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE, draw_edge
 from paftbench.analysis.figures.scale import Scale, brief, places
 from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_top, looks
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.analysis.stats import summarise
+from paftbench.analysis.stats import INTERVAL, summarise
 from paftbench.outcome import BROKEN
 
 COLUMNS, HEIGHT = 3, 3.0
 FIELD = f"NSR {FIELD_NSR:g}: worst in the field (Ma et al. 2025)"
-INTERVAL, CHANCE = "95 % interval", "chance"
+CHANCE = "chance"
 
 
 def figure(sweep: Sweep) -> Figure:
@@ -90,14 +91,17 @@ def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, Look], scale: S
 
 
 def _draw_series(axes: Axes, ladder: Ladder, name: str, look: Look, at: dict[float, float], scale: Scale) -> set[str]:
-    """Means as a line that stops where a seed has no number, seeds as points, the interval of 5 seeds as a band."""
+    """Means as a line that stops where a seed has no number, seeds as points, the interval of 5 seeds as a band.
+
+    A run that broke down is no point; in the mean it counts as chance, as in every other mean.
+    """
     x, means, lows, highs = [], [], [], []
     for degree, place in at.items():
         runs = ladder.at(name, degree)
         if not runs:
             continue
-        values = [run.metric(scale.judge) for run in runs]
-        # A run without a number is not left out of the mean: the line stops.
+        values = [quality(ladder.panel.sweep, run, scale.judge) for run in runs]
+        # A run without a number, which ended in an error of ours, is not left out of the mean: the line stops.
         known = summarise([run.seed for run in runs], [float("nan") if v is None else v for v in values])
         points = [value for value in scale.known(runs) if scale.shows(value)]
         axes.scatter(
@@ -142,7 +146,7 @@ def _handles(look: dict[str, Look], drawn: set[str]) -> list[Line2D | Patch]:
         for own in look.values()
     ]
     if INTERVAL in drawn:
-        found.append(Patch(label=f"{INTERVAL} of the mean", facecolor=GREY, alpha=0.25, linewidth=0))
+        found.append(Patch(label=f"{INTERVAL} interval of the mean", facecolor=GREY, alpha=0.25, linewidth=0))
     if CHANCE in drawn:
         found.append(Line2D([], [], label=CHANCE, color=GREY, linewidth=0.9, linestyle=":"))
     if FIELD in drawn:

@@ -1,15 +1,16 @@
 """The one picture of a sweep: how training went, how far replicas drifted, when they were struck and when averaged."""
 
-from math import ceil, isfinite
+from math import ceil, isfinite, isnan
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paftbench.analysis.cells import gap_closed
+from paftbench.analysis.cells import gap_over
 from paftbench.analysis.figures.style import Look, canvas, handles, looks
 from paftbench.analysis.figures.traces import draw_curves, draw_divergence, draw_ticks, tick_height
 from paftbench.analysis.panels import Panel, hardest, panels
+from paftbench.analysis.quality import broken
 from paftbench.analysis.runs import Sweep
 
 LIMITS = (
@@ -42,16 +43,17 @@ def figure(sweep: Sweep) -> Figure:
 
 
 def draw_ends(axes: Axes, panel: Panel, look: dict[str, Look]) -> None:
-    """The judged metric at the end, every seed a point, golden's range as a band; below, the gap closed."""
-    golden = [run.metric(panel.judge) for run in panel.series.get("golden", ())]
-    known = [value for value in golden if value is not None and isfinite(value)]
+    """The judged metric at the end, every seed a point, golden's range as a band; below, the gap closed.
+
+    A run that broke down is no point; the gap counts it, and says of how many.
+    """
+    known = _ends(panel, "golden")
     if known:
         axes.axhspan(min(known), max(known), color="#d9d9d9", zorder=1, linewidth=0)
         axes.axhline(float(np.mean(known)), linewidth=1.0, **look["golden"].of_line())
     names = [name for name in panel.series if name != "golden"]
     for i, name in enumerate(names):
-        ends = [run.metric(panel.judge) for run in panel.series[name]]
-        points = [value for value in ends if value is not None and isfinite(value)]
+        points = _ends(panel, name)
         jitter = np.linspace(-0.16, 0.16, len(points)) if len(points) > 1 else np.zeros(len(points))
         axes.scatter(i + jitter, points, color=look[name].color, marker=look[name].marker, s=20, zorder=4, linewidths=0)
     axes.set_xlim(-0.6, max(len(names) - 0.4, 0.6))
@@ -63,12 +65,21 @@ def draw_ends(axes: Axes, panel: Panel, look: dict[str, Look]) -> None:
     axes.set_xlabel("gap closed at the end", labelpad=2)
 
 
+def _ends(panel: Panel, name: str) -> list[float]:
+    runs = (run for run in panel.series.get(name, ()) if not run.broke_down)
+    return [value for run in runs if (value := run.metric(panel.judge)) is not None and isfinite(value)]
+
+
 def _closed(panel: Panel, name: str) -> str:
-    values = [gap_closed(panel.sweep, run, panel.judge) for run in panel.series[name]]
-    measured = [value for value in values if isinstance(value, float) and isfinite(value)]
-    if name == "ddp":
-        return "0 %" if measured else "no gap"
-    if not measured:
-        return "no gap" if "no gap" in values else "-"
-    mean = float(np.mean(measured))
-    return f"{mean:.0%}".replace("%", " %") if mean > -1 else "worse"
+    runs = panel.series[name]
+    gap, _ = gap_over(panel.sweep, runs, panel.judge)
+    count = broken(runs)
+    return _gap_text(gap, name) + (f"\n{count} broke" if count else "")
+
+
+def _gap_text(gap: float | str | None, name: str) -> str:
+    if not isinstance(gap, float):
+        return gap or ("no gap" if name == "ddp" else "-")
+    if isnan(gap):
+        return "undefined"
+    return f"{gap:.0%}".replace("%", " %") if gap > -1 else "worse"

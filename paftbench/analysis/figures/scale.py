@@ -7,6 +7,7 @@ from math import floor, isfinite, isnan, log10
 import numpy as np
 
 from paftbench.analysis.degrees import Ladder
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, View
 
 
@@ -24,7 +25,7 @@ class Scale:
         """All finite numbers, of a loss none far above the untrained model's; no narrower than four tolerances."""
         panel = ladder.panel
         runs = [run for group in panel.series.values() for run in group]
-        values = _finite(run.metric(panel.judge) for run in runs)
+        values = _finite(quality(panel.sweep, run, panel.judge) for run in runs)
         smaller_is_better = panel.lead.get("metric", "direction") == "min"
         untrained = _finite(run.get("metric", key) for run in runs for key in ("untrained", "chance"))
         if smaller_is_better and untrained:
@@ -40,8 +41,8 @@ class Scale:
         return self.low <= value <= self.high
 
     def known(self, runs: Sequence[Run]) -> list[float]:
-        """The finite numbers of runs."""
-        return _finite(run.metric(self.judge) for run in runs)
+        """The finite numbers of the runs that did not break down."""
+        return _finite(run.metric(self.judge) for run in runs if not run.broke_down)
 
 
 def places(degrees: Sequence[float]) -> dict[float, float]:

@@ -1,7 +1,7 @@
 """Whether a sweep agrees with the paper's claims: the word for each, and the numbers behind it.
 
 By seeds as everywhere: fewer than 3 say nothing; with 3 or 4 every seed must lie on one side of zero; from 5 on the
-paired bootstrap interval of the mean must leave zero out. A mean difference of quality within the experiment's
+95 % paired t interval of the mean must leave zero out. A mean difference of quality within the experiment's
 tolerance is no effect. That there is no difference is not shown by noise that hides one: the whole range or interval
 must lie within what counts as none, else it is undecided. The paper's numbers are rank 0's, so rank 0's metric
 decides, and the others stand beside it.
@@ -9,6 +9,7 @@ decides, and the others stand beside it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +31,7 @@ _SIGNS = {"more": 1, "less": -1}
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One metric's difference over seeds; `sign` is None with too few of them."""
+    """One metric's difference over seeds; `sign` is None with too few of them, and where one is not a number."""
 
     mean: float | None
     low: float | None
@@ -113,6 +114,8 @@ def read(seeds: Sequence[int], differences: Sequence[float], tolerance: float = 
 def word_of(claim: Claim, reading: Reading, scale: str, tolerance: float = 0.0) -> Word:
     """The verdict in words; `tolerance` is what counts as no difference of quality, in the claim's unit."""
     if reading.sign is None:
+        if reading.mean is not None and isnan(reading.mean):
+            return "undecided"
         return "not run" if reading.seeds == 0 else "not enough seeds"
     if claim.expect == "none":
         return _word_of_none(claim, reading, scale, tolerance)

@@ -10,8 +10,8 @@ from paftbench.analysis.cells import overhead
 from paftbench.analysis.closed_form import closed_form
 from paftbench.analysis.paper.claim import QUALITY, Claim, Where
 from paftbench.analysis.paper.claims import PERIODS
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
-from paftbench.outcome import BROKE_DOWN
 from paftbench.theory import consensus_factor
 
 VIEWS: tuple[View, ...] = ("rank0", "worst_rank", "mean_model")
@@ -73,26 +73,6 @@ def values(sweep: Sweep, claim: Claim) -> dict[View, dict[int, float]]:
         return {view: dict(_gains(sweep, found, claim, view)) for view in VIEWS}
     plain = dict(_plain(sweep, found, claim))
     return dict.fromkeys(VIEWS, plain)
-
-
-def quality(sweep: Sweep, run: Run, view: View) -> float | None:
-    """The final metric; what guessing reaches where the run broke down and has no finite one.
-
-    None where it was not measured, and where no run of the workload says what guessing reaches.
-    """
-    value = run.metric(view)
-    if value is not None and isfinite(value):
-        return value
-    if value is None and run.outcome not in BROKE_DOWN:
-        return None
-    return _chance(sweep, run)
-
-
-def _chance(sweep: Sweep, run: Run) -> float | None:
-    """A run's own, or another's of its workload: a process that ended could not write what guessing reaches."""
-    alike = (other for other in sweep.everything if other.trial["workload"] == run.trial["workload"])
-    known = (chance for other in (run, *alike) if (chance := other.get("metric", "chance")) is not None)
-    return next(map(float, known), None)
 
 
 def chosen(run: Run) -> tuple[list[int], list[float]]:

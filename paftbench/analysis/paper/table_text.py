@@ -8,9 +8,10 @@ from paftbench.analysis.cells import overhead
 from paftbench.analysis.paper.claim import DEGREE, Where, degree_text
 from paftbench.analysis.paper.items import Item
 from paftbench.analysis.paper.judging import setting_of
-from paftbench.analysis.paper.measured import quality, runs_of
+from paftbench.analysis.paper.measured import runs_of
 from paftbench.analysis.paper.overhead_claims import overhead as printed_overhead
 from paftbench.analysis.paper.published import SOURCE, printed
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import draw
 

@@ -11,15 +11,16 @@ from paftbench.analysis.paper.claim import QUALITY, Claim
 from paftbench.analysis.paper.items import item_of
 from paftbench.analysis.paper.judging import Reading, Verdict
 from paftbench.analysis.paper.published import SOURCE
+from paftbench.analysis.stats import INTERVAL
 from paftbench.analysis.text import draw
 
 _UNITS = {"accuracy": "points of accuracy", "loss": "nats of loss saved", "overhead": "% of plain DDP's step"}
 _NOTES = (
     f"Paper: {SOURCE}; one seed each, rank 0's replica; noise by the number that it prints as sigma squared and its"
     " code uses as std. Below its two numbers their difference, a gain where it is of quality.",
-    "Ours: the mean over seeds of the difference within a seed, and its range (3 or 4 seeds) or 95 % bootstrap interval"
-    " (5 or more). Rank 0's metric decides; ! marks another metric that points elsewhere. A run that broke down counts"
-    " as guessing.",
+    "Ours: the mean over seeds of the difference within a seed, and its range (3 or 4 seeds) or"
+    f" {INTERVAL} interval (5 or more). Rank 0's metric decides; ! marks another metric that points elsewhere. A run"
+    " that broke down counts as the metric's chance.",
     "Where the paper's two numbers differ by no more than its single runs do, it claims no difference: `no effect"
     " (agrees)` where all of our range or interval lies within that or the tolerance, `opposite` where there is an"
     " effect, `undecided` where the seeds lie too far apart to tell.",

@@ -7,6 +7,7 @@ from typing import Any
 
 from paftbench.analysis.cells import cells
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.stats import INTERVAL
 
 # From harmless to worst, then what is not known.
 OUTCOMES = (
@@ -26,7 +27,7 @@ MEANINGS = {
 _CLAIMS = {
     "none": "fewer than 3 seeds: numbers, no claim",
     "range": "3 or 4 seeds: every point and the range",
-    "interval": "5 or more seeds: a paired bootstrap interval",
+    "interval": f"5 or more seeds: a {INTERVAL} interval",
 }
 
 

@@ -60,7 +60,10 @@ def _degree(value: Any) -> str:
 # Column of the row -> heading, what it means, how a value is written. Key columns stand before these.
 _SHOWN: Final[Mapping[str, tuple[str, str, Show]]] = {
     "outcome": ("outcome", "how the trial ended", str),
-    **{view: (view, f"quality at the end: {view.replace('_', ' ')}", number) for view in VIEWS},
+    **{
+        view: (view, f"quality at the end: {view.replace('_', ' ')}; chance where the run broke down", number)
+        for view in VIEWS
+    },
     "gap_closed": ("gap closed", "share of the damage undone, by the judge; - where there is no gap", _percent),
     "divergence_max": ("divergence", "the largest", number),
     "nsr_median": ("nsr", "noise-to-signal ratio of the median step", number),

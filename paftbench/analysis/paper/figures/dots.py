@@ -11,8 +11,8 @@ from paftbench.analysis.paper.claim import degree_text
 from paftbench.analysis.paper.figures.parts import draw_periods, handles_of, look_of, sign, title_ours, title_theirs
 from paftbench.analysis.paper.figures.rows import Series, degrees_of, rows_of, series_of
 from paftbench.analysis.paper.items import Item
-from paftbench.analysis.paper.measured import quality
 from paftbench.analysis.paper.published import entries
+from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Sweep
 
 Points = dict[str, dict[float | None, list[float]]]

@@ -1,0 +1,40 @@
+"""Committed results, read back: the sweeps under `reference/` as analysis sees them, without their step logs."""
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paftbench.analysis.cells import Cell, cells
+from paftbench.analysis.runs import Run, Sweep
+from paftbench.files import read_lines
+from paftbench.store import TrialRecord
+
+ROOT = Path(__file__).resolve().parent / "reference"
+_OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")
+
+
+@cache
+def sweep_of(name: str) -> Sweep:
+    """The trials of `reference/NAME/trials.jsonl`; older lines leave out judge and tolerance, which were all alike."""
+    runs = tuple(_run(name, line) for line in read_lines(ROOT / name / "trials.jsonl"))
+    return Sweep(directory=ROOT / name, selected=runs, everything=runs)
+
+
+def _run(name: str, line: dict[str, Any]) -> Run:
+    result = {**line["result"], "history": line["result"].get("curve"), "environment": {}}
+    planned = {key: result[key] for key in _OF_THE_PLAN} | {"trial": line["trial"]}
+    planned |= {"judge": line.get("judge", "worst_rank"), "tolerance": line.get("tolerance", 0.02)}
+    return Run(record=TrialRecord(path=ROOT / name / result["id"], planned=planned, result=result))
+
+
+@cache
+def cells_of(name: str) -> tuple[Cell, ...]:
+    return tuple(cells(sweep_of(name)))
+
+
+@cache
+def decisions_of(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of `decisions.csv`, in the order of trials and steps."""
+    with (ROOT / name / "decisions.csv").open(newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
