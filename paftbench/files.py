@@ -8,7 +8,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from math import isfinite, isnan
@@ -19,31 +19,37 @@ from paftbench.process import has_ended, machine
 
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _HAS_WORD = re.compile(rb'"(?:nan|-?inf)"')  # most records have none, and need no second walk
-_TEMPORARY = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.\d+\.tmp")
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.\d+\.tmp")
 
 
-def write_json(path: Path, payload: Mapping[str, Any], *, durable: bool = True) -> None:
+def write_json(
+    path: Path, payload: Mapping[str, Any], *, durable: bool = True, check: Callable[[], None] | None = None
+) -> None:
     """Replace `path` atomically: readers see the old content or the whole new one."""
-    write_text(path, json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n", durable=durable)
+    text = json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n"
+    write_text(path, text, durable=durable, check=check)
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+def write_text(path: Path, text: str, *, durable: bool = True, check: Callable[[], None] | None = None) -> None:
     """Write, sync and rename; on any failure the old file stays and the temporary one goes."""
-    with replacing(path, durable=durable) as temporary:
+    with replacing(path, durable=durable, check=check) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def replacing(path: Path, *, durable: bool = True, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """A name to write under: when the block ends the file is synced and takes the place of `path`, or it goes.
 
-    Not `durable`: without syncing, which is most of the time; after a power failure the file may be blank.
+    Not `durable`: without syncing, which is most of the time; after a power failure the file may be blank. `check` is
+    called last of all before the rename, and prevents it by raising.
     """
     temporary = path.with_name(f".{path.name}.{_here()}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         yield temporary
         if durable:
             sync(temporary)
+        if check is not None:
+            check()
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -51,11 +57,17 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
         sync(path.parent)
 
 
-def drop_temporaries(directory: Path) -> None:
-    """Remove the temporary files of processes that were killed while they wrote in a directory."""
+def drop_temporaries(directory: Path, owned: Collection[str] = ()) -> None:
+    """Remove the temporary files of processes that were killed while they wrote in a directory.
+
+    `owned` names files that only the caller may write now: theirs are removed whoever wrote them, and so never renamed.
+    """
     for path in directory.glob(".*.tmp"):
         named = _TEMPORARY.fullmatch(path.name)
-        if named and named["machine"] == _here() and has_ended(int(named["pid"])):
+        if named is None:
+            continue
+        dead = named["machine"] == _here() and has_ended(int(named["pid"]))
+        if dead or named["name"] in owned:
             path.unlink(missing_ok=True)
 
 

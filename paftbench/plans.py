@@ -2,17 +2,30 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from paftbench.claim import claimed_names, try_claim
 from paftbench.files import drop_temporaries, encode_line, sync, write_json
-from paftbench.store import FAILURE, INJECTIONS, LOG, RESULT, STEPS, TRIAL, Planned, TrialRecord, read_record
+from paftbench.store import (
+    CHECKPOINT,
+    FAILURE,
+    FULL,
+    INJECTIONS,
+    LOG,
+    RESULT,
+    STEPS,
+    TRIAL,
+    Planned,
+    TrialRecord,
+    read_record,
+)
 
 State = Literal["done", "stale", "error", "missing"]
 _RERUN = ".rerun-"
 _FILES = (TRIAL, FAILURE, STEPS, INJECTIONS, LOG, RESULT)
+_OF_THE_HOLDER = (FAILURE, STEPS, INJECTIONS, RESULT, CHECKPOINT)
 
 
 def known_record(directory: Path, planned: Planned) -> TrialRecord | None:
@@ -67,9 +80,12 @@ def write_plan(directory: Path, planned: Planned, record: TrialRecord | None) ->
     write_json(directory / TRIAL, new, durable=False)
 
 
-def rerun_directory(directory: Path) -> Path:
-    """Where a finished trial runs again: its old result stays where it is until the new one is there."""
-    return directory.with_name(_RERUN + directory.name)
+def rerun_directory(directory: Path, token: str) -> Path:
+    """Where a finished trial runs again under a claim: its old result stays where it is until the new one is there.
+
+    No other holder of the trial has the same, so that what a lost one still writes there reaches nobody.
+    """
+    return directory.with_name(f"{_RERUN}{directory.name}.{token}")
 
 
 def adopt(rerun: Path, directory: Path) -> None:
@@ -78,30 +94,42 @@ def adopt(rerun: Path, directory: Path) -> None:
     A trial that is done stays done at every moment. After a kill a second call goes on where the first was cut off.
     """
     directory.mkdir(exist_ok=True)
-    if (rerun / TRIAL).is_file():
-        for name in _FILES:
-            if not (rerun / name).is_file():
-                (directory / name).unlink(missing_ok=True)
+    missing = [name for name in _FILES if not (rerun / name).is_file()]
+    if TRIAL not in missing and (rerun / TRIAL).is_file():  # it is moved first: what is missing now was never there
+        for name in missing:
+            (directory / name).unlink(missing_ok=True)
     for name in _FILES:
         if (rerun / name).is_file():
             os.replace(rerun / name, directory / name)
     sync(directory)
-    shutil.rmtree(rerun)
+    shutil.rmtree(rerun, ignore_errors=True)
 
 
 def tidy(root: Path) -> None:
     """Finish or remove what killed sweeps have left in `root`, but for the trials that others are running."""
-    reruns = {path.name.removeprefix(_RERUN) for path in root.glob(f"{_RERUN}*")}
+    reruns = {path.name.removeprefix(_RERUN).rpartition(".")[0] for path in root.glob(f"{_RERUN}*.*")}
     for name in sorted(reruns | claimed_names(root)):
         directory = root / name
         claim = try_claim(directory)
         if claim is None:
             continue
         try:
-            rerun = rerun_directory(directory)
-            if (rerun / RESULT).is_file():
-                adopt(rerun, directory)
-            shutil.rmtree(rerun, ignore_errors=True)
-            drop_temporaries(directory)
+            settle(directory)
         finally:
             claim.release()
+
+
+def settle(directory: Path) -> None:
+    """Finish or remove what the last holder of a trial has left; only for who has claimed it."""
+    for rerun in _reruns(directory):
+        if (rerun / RESULT).is_file():
+            adopt(rerun, directory)
+        shutil.rmtree(rerun, ignore_errors=True)
+    drop_temporaries(directory, owned=_OF_THE_HOLDER)
+    (directory / FULL).unlink(missing_ok=True)
+    for unfinished in directory.glob("checkpoint-*/*.tmp"):
+        unfinished.unlink(missing_ok=True)
+
+
+def _reruns(directory: Path) -> Iterator[Path]:
+    return directory.parent.glob(f"{_RERUN}{directory.name}.*")

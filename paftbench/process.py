@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-FULL_DISK = os.EX_IOERR  # exit code of a trial that could not even write why it ended
 _PR_SET_PDEATHSIG = 1
 _PARENT = "PAFTBENCH_PARENT"
 

@@ -1,27 +1,33 @@
 """What a running trial writes: a row per step, a row per strike, and the course of its quality."""
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paftbench.files import encode_line, read_lines, write_text
 from paftbench.injector import Injector
+from paftbench.lease import Lease
+from paftbench.ours import RECORDS, ours
 from paftbench.pipeline import Pipeline
 from paftbench.quality import Quality
 from paftbench.ranks import Ranks
+from paftbench.rows import Extent, RowFile, RowsLost
 
 STEPS, INJECTIONS = "steps.jsonl", "injections.jsonl"
 FLUSH_STEPS = {False: 10, True: 50}  # by whether processes have to be asked
 
 
 class Recorder:
-    """Collects rows on every process and writes them where rank 0 lives, in step order."""
+    """Collects rows on every process and writes them where rank 0 lives, in step order.
 
-    def __init__(self, directory: Path, ranks: Ranks, fault_names: Sequence[str]) -> None:
+    Under a `lease` nothing is written once that is lost: `LostClaim`.
+    """
+
+    def __init__(self, directory: Path, ranks: Ranks, fault_names: Sequence[str], lease: Lease | None = None) -> None:
         self.directory = directory
+        self._check = None if lease is None else lease.check
+        self._files: dict[str, RowFile] = {}
         self.history: dict[str, list[float]] = {"step": [], "mean_model": [], "worst_rank": [], "rank0": []}
         self._ranks = ranks
         self._fault_order = {name: number for number, name in enumerate(fault_names)}
@@ -29,14 +35,40 @@ class Recorder:
         self._injector: Injector | None = None
         self._touched = 0.0
 
-    def begin(self, step: int) -> None:
-        """Start or resume the files: rows of steps from `step` on are dropped."""
-        if not self._ranks.hosts_first:
-            return
-        for name in (STEPS, INJECTIONS):
-            path = self.directory / name
-            kept = [row for row in read_lines(path) if row["step"] < step] if step and path.exists() else []
-            write_text(path, "".join(encode_line(row) for row in kept))
+    @ours(RECORDS)
+    def begin(self, kept: Mapping[str, Extent] | None = None) -> str | None:
+        """Start the files, or resume them where a checkpoint was taken; why not, where rows of before are missing.
+
+        Every process must call it: they agree.
+        """
+        for file in self._files.values():
+            file.close()
+        self._files, missing = {}, None
+        if self._ranks.hosts_first:
+            try:
+                for name in (STEPS, INJECTIONS):
+                    extent = None if kept is None else kept[name]
+                    self._files[name] = RowFile(self.directory / name, extent, self._check)
+            except RowsLost as error:
+                missing = str(error)
+        return next((said for said in self._ranks.gather_objects(missing) if said), None)
+
+    def extents(self) -> dict[str, Extent]:
+        """How much of each file there is, made durable; nothing where rank 0 does not live.
+
+        `RowsLost` where somebody has changed a file meanwhile.
+        """
+        for file in self._files.values():
+            file.sync()
+        return {name: file.extent for name, file in self._files.items()}
+
+    @ours(RECORDS)
+    def close(self) -> None:
+        """Make durable what was written, and write no more; `RowsLost` as `extents`."""
+        self.extents()
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
     def quality(self, step: int, quality: Quality) -> None:
         """Note an evaluation after `step` completed steps."""
@@ -44,6 +76,7 @@ class Recorder:
         for name, value in asdict(quality).items():
             self.history[name].append(value)
 
+    @ours(RECORDS)
     def step(self, step: int, losses: Sequence[float], lr: float, pipeline: Pipeline) -> None:
         """Note a completed step."""
         measured = asdict(pipeline.measured)
@@ -62,6 +95,7 @@ class Recorder:
         if self._due(step + 1):
             self.flush()
 
+    @ours(RECORDS)
     def flush(self) -> None:
         """Write what has gathered; every process must call it."""
         strikes = [] if self._injector is None else self._injector.drain()
@@ -75,8 +109,10 @@ class Recorder:
             rows.append({**parts[0], "loss": losses, "strikes": sum(part["strikes"] for part in parts)})
         strikes = [row for _, part in gathered for row in part]
         strikes.sort(key=lambda row: (row["step"], self._fault_order[row["fault"]], row["rank"]))
-        _append(self.directory / STEPS, rows)
-        _append(self.directory / INJECTIONS, strikes)
+        if self._check is not None:
+            self._check()
+        self._files[STEPS].append(rows)
+        self._files[INJECTIONS].append(strikes)
 
     def _due(self, done: int) -> bool:
         """Regularly, and often at the start: a process that a strike kills early must leave a trace of the strike."""
@@ -87,9 +123,4 @@ class Recorder:
         now = time.monotonic()
         if self._ranks.hosts_first and now - self._touched > 1.0:
             self._touched = now
-            os.utime(self.directory / STEPS)
-
-
-def _append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("a") as file:
-        file.write("".join(encode_line(row) for row in rows))
+            self._files[STEPS].touch()

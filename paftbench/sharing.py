@@ -8,7 +8,7 @@ from pathlib import Path
 from paftbench import checkpoint
 from paftbench.files import sync, write_json
 from paftbench.interrupt import deferred
-from paftbench.plans import adopt, known_record, rerun_directory, state_of
+from paftbench.plans import adopt, known_record, rerun_directory, settle, state_of
 from paftbench.store import FAILURE, INJECTIONS, LOG, RESULT, STEPS, TRIAL, Planned, TrialRecord, try_claim
 from paftbench.sweep import Policy
 
@@ -75,11 +75,14 @@ def _copy(source: Path, directory: Path, item: Planned, policy: Policy) -> bool:
             if claim is None:
                 return False
             held.callback(claim.release)
+            if claim.taken_over:
+                settle(path)
+            token = claim.lease.token
         # Looked at again: neither can change any more.
         record = _usable(source, item)
         if record is None or not _runs(directory, item, policy):
             return False
-        copy = rerun_directory(directory)
+        copy = rerun_directory(directory, token)
         _write(copy, record, item)
         adopt(copy, directory)
         checkpoint.discard(directory)

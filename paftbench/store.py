@@ -4,7 +4,7 @@ A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `l
 written last: it exists if and only if the trial is done.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -25,6 +25,8 @@ __all__ = [
 
 SCHEMA = 1
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
+CHECKPOINT = "checkpoint.json"  # the mark of one that is whole
+FULL = ".full.json"  # a failure written beforehand: where the disk is full it can still be renamed
 NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
 
@@ -199,6 +201,7 @@ def write_failure(
     *,
     strikes: Mapping[str, int] | None = None,
     total_s: float | None = None,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
     from paftbench.environment import environment
@@ -232,4 +235,4 @@ def write_failure(
         "parameters": None,
         "environment": environment(),
     }  # fmt: skip
-    write_json(directory / RESULT, result)
+    write_json(directory / RESULT, result, check=check)

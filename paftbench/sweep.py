@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paftbench.engines.local import LocalEngine
-from paftbench.files import drop_temporaries, read_json, sync
+from paftbench.engines.local import Ending, LocalEngine
+from paftbench.files import drop_temporaries, read_json, sync, write_json
 from paftbench.interrupt import deferred
-from paftbench.plans import State, adopt, known_record, rerun_directory, state_of, tidy, write_plan
+from paftbench.lease import LostClaim
+from paftbench.plans import State, adopt, known_record, rerun_directory, settle, state_of, tidy, write_plan
 from paftbench.store import (
     FAILURE,
+    FULL,
     LOG,
     RESULT,
     TRIAL,
@@ -23,7 +25,8 @@ from paftbench.store import (
     try_claim,
     write_failure,
 )
-from paftbench.verdict import Watch, strikes_in, verdict_of
+from paftbench.verdict import DISK_FULL, Overdue, verdict_of
+from paftbench.watch import Watch
 
 POLL_S = 0.03
 
@@ -133,6 +136,8 @@ class Sweep:
             if claim is None:
                 continue
             try:
+                if claim.taken_over:
+                    settle(self.root / item.id)
                 del self._pending[item.id]
                 if _stamp(self.root / item.id) not in (None, self._seen[item.id]):
                     # Another sweep has run it since this one looked.
@@ -154,15 +159,17 @@ class Sweep:
             return
         rerun = self._seen[item.id] is not None
         if rerun:
-            directory = rerun_directory(directory)
-            shutil.rmtree(directory, ignore_errors=True)
+            directory = rerun_directory(directory, claim.lease.token)
         if not (directory / TRIAL).is_file():
             write_plan(directory, item, None)
         sync(directory / TRIAL)
         drop_temporaries(directory)
         (directory / FAILURE).unlink(missing_ok=True)
+        full = {"part": DISK_FULL, "reason": "no room to write why the trial ended"}
+        write_json(directory / FULL, full, durable=False)
         watch = Watch(directory, item.trial.timeout_s, result)
-        self.engine.start(directory, item.trial.processes, torchrun=item.trial.placement == "torchrun")
+        setting, torchrun = claim.lease.setting(directory), item.trial.placement == "torchrun"
+        self.engine.start(directory, item.trial.processes, torchrun=torchrun, setting=setting)
         self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
 
     def _leave_unjudged(self, item: Planned, claim: Claim, golden: Mapping[str, Any]) -> None:
@@ -175,39 +182,60 @@ class Sweep:
         self._tell(item, 0.0)
 
     def _collect(self) -> None:
-        for directory, code in self.engine.ended():
-            run = self._running[directory]
-            if not (directory / RESULT).is_file():
-                verdict = verdict_of(directory, code, run.watch.started)
-                self._fail(run, verdict.outcome, verdict.reason, verdict.strikes)
-            self._finish(run)
+        for directory, ending in self.engine.ended():
+            self._end(self._running[directory], ending)
         for run in list(self._running.values()):
-            reason = run.watch.hung()
-            if reason is not None:
+            overdue = run.watch.overdue()
+            if overdue is not None or run.claim.lost:
                 self.engine.stop([run.directory])
-                if not (run.directory / RESULT).is_file():
-                    self._fail(run, "hung", reason, strikes_in(run.directory, run.watch.started))
-                self._finish(run)
+            if run.claim.lost:
+                self._lose(run)
+            elif overdue is not None:
+                self._end(run, overdue)
 
-    def _fail(self, run: _Run, outcome: str, reason: str, strikes: dict[str, int]) -> None:
-        drop_temporaries(run.directory)
-        write_failure(run.directory, outcome, reason, strikes=strikes, total_s=run.watch.elapsed_s)
-
-    def _finish(self, run: _Run) -> None:
-        if run.rerun:
-            adopt(run.directory, self.root / run.planned.id)
+    def _end(self, run: _Run, ending: Ending | Overdue) -> None:
+        """What a trial that has ended came to; nothing where it was another sweep's by then."""
+        try:
+            run.claim.lease.check()
+            if not (run.directory / RESULT).is_file():
+                found = verdict_of(run.directory, ending, run.watch.before)
+                drop_temporaries(run.directory)
+                write_failure(
+                    run.directory, found.outcome, found.reason, strikes=found.strikes, total_s=run.watch.elapsed_s,
+                    check=run.claim.lease.check,
+                )  # fmt: skip
+            (run.directory / FULL).unlink(missing_ok=True)
+            if run.rerun:
+                run.claim.lease.check()
+                adopt(run.directory, self.root / run.planned.id)
+        except (LostClaim, FileNotFoundError):
+            # A directory that is away is one that the other has cleared away.
+            if run.claim.lease.held():
+                raise
+            self._lose(run)
+            return
         del self._running[run.directory]
         run.claim.release()
         self._tell(run.planned, run.watch.elapsed_s)
+
+    def _lose(self, run: _Run) -> None:
+        """Another sweep has taken the trial over: it is waited for, as if it had never been started here."""
+        del self._running[run.directory]
+        if run.rerun:
+            shutil.rmtree(run.directory, ignore_errors=True)
+        run.claim.release()
+        self._pending[run.planned.id] = run.planned
 
     def _stop(self) -> None:
         """End what still runs; a re-run that has just finished counts, an unfinished one leaves nothing."""
         self.engine.stop(list(self._running))
         for run in self._running.values():
-            if run.rerun and (run.directory / RESULT).is_file():
+            if run.rerun and (run.directory / RESULT).is_file() and run.claim.lease.held():
                 adopt(run.directory, self.root / run.planned.id)
             elif run.rerun:
                 shutil.rmtree(run.directory, ignore_errors=True)
+            elif run.claim.lease.held():
+                (run.directory / FULL).unlink(missing_ok=True)
             run.claim.release()
 
     def _tell(self, item: Planned, seconds: float) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from paftbench.config import DTYPES, Trial
 from paftbench.metrics import all_finite
 from paftbench.optimizers import lr_at, set_lr
+from paftbench.ours import ours
 from paftbench.pipeline import Pipeline
 from paftbench.quality import measure
 from paftbench.records import Recorder
@@ -79,10 +80,11 @@ def losses_of(trial: Trial, placement: Placement) -> Callable[[nn.Module, int, i
     workload, clock = trial.workload, placement.pipeline.clock
     device = placement.replicas.parameters[0].device
     dtype = DTYPES[trial.precision]
-    shards = {
-        rank: workload.shard(rank, trial.world_size, trial.batch_per_rank, trial.seed)
-        for rank in placement.replicas.ranks.local
-    }
+    with ours("data"):
+        shards = {
+            rank: workload.shard(rank, trial.world_size, trial.batch_per_rank, trial.seed)
+            for rank in placement.replicas.ranks.local
+        }
 
     def loss_of(module: nn.Module, rank: int, step: int) -> Tensor:
         with clock.section("data"):

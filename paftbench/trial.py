@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import traceback
-from datetime import timedelta
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,20 @@ import torch
 import torch.distributed as dist
 
 from paftbench import checkpoint
+from paftbench.claim import claim
 from paftbench.config import DTYPES, Trial
 from paftbench.draws import seed_of
 from paftbench.files import read_json, write_json
-from paftbench.injector import InjectionError
-from paftbench.metrics import Clock
+from paftbench.launch import join
+from paftbench.lease import Lease, LostClaim, inherited
 from paftbench.optimizers import optimizer_of
-from paftbench.process import FULL_DISK, die_with_parent
+from paftbench.ours import RECORDS, OurClock, ours, part_of
+from paftbench.process import die_with_parent
 from paftbench.ranks import Ranks
 from paftbench.records import Recorder
 from paftbench.results import summary
-from paftbench.store import FAILURE, RESULT, Planned, read_planned
+from paftbench.store import FAILURE, FULL, RESULT, Planned, read_planned
+from paftbench.telling import chain_of, reason_of
 from paftbench.torchrun import Torchrun
 from paftbench.train import Placement, train
 from paftbench.virtual import Virtual
@@ -31,48 +34,63 @@ from paftbench.virtual import Virtual
 log = logging.getLogger(__name__)
 
 
-def run_trial(directory: Path) -> int:
+def run_trial(directory: Path, lease: Lease | None = None) -> int:
     """Run the trial planned in a directory to its `result.json`; 0, or 1 with the reason in `failure.json`.
 
-    `FULL_DISK` where there is no room left for either.
+    Under a `lease` (else the one this process was started under) nothing is written once that is lost: 1 then, too.
     """
+    lease = lease or inherited(directory)
     placement: Placement | None = None
     try:
         planned = read_planned(directory)
         group = _join(planned.trial)
         placement = build_placement(planned.trial, group)
-        _run(planned, placement, directory)
+        lease = placement.replicas.ranks.gather_objects(lease)[0]
+        _run(planned, placement, directory, lease)
     except Exception as error:
-        log.exception("the trial failed")
-        return _leave_reason(directory, placement, error)
+        return _leave_reason(directory, placement, error, lease)
     if group is not None:
         dist.barrier(group)
         dist.destroy_process_group()
     return 0
 
 
-def _run(planned: Planned, placement: Placement, directory: Path) -> None:
+def _run(planned: Planned, placement: Placement, directory: Path, lease: Lease | None = None) -> None:
     trial, ranks = planned.trial, placement.replicas.ranks
-    recorder = Recorder(directory, ranks, [fault.name for fault in trial.faults])
-    saved = checkpoint.load(directory, ranks)
-    start = 0
-    if saved is not None:
-        start, state = saved
-        placement.load_state_dict(state["placement"])
-        recorder.history = state["history"]
-        log.info("continuing from step %d", start)
-    recorder.begin(start)
+    recorder = Recorder(directory, ranks, [fault.name for fault in trial.faults], lease)
+    start = _continue(placement, recorder, directory)
 
+    @ours(RECORDS)
     def save(step: int) -> None:
         recorder.flush()
-        checkpoint.save(directory, step, ranks, {"placement": placement.state_dict(), "history": recorder.history})
+        state = {"placement": placement.state_dict(), "history": recorder.history}
+        checkpoint.save(directory, step, ranks, state, recorder.extents(), lease)
 
     train(trial, placement, recorder, start=start, save=save)
-    golden = None if planned.golden_id is None else read_json(directory.parent / planned.golden_id / RESULT)
-    result = summary(planned, placement, recorder, directory, golden)
-    if ranks.hosts_first:
-        write_json(directory / RESULT, result)
-        checkpoint.discard(directory)
+    with ours(RECORDS):
+        recorder.close()
+        golden = None if planned.golden_id is None else read_json(directory.parent / planned.golden_id / RESULT)
+        result = summary(planned, placement, recorder, directory, golden)
+        if ranks.hosts_first:
+            write_json(directory / RESULT, result, check=None if lease is None else lease.check)
+            checkpoint.discard(directory)
+
+
+@ours(RECORDS)
+def _continue(placement: Placement, recorder: Recorder, directory: Path) -> int:
+    """Go on from the checkpoint, if there is one and all rows of before are; the number of completed steps."""
+    saved = checkpoint.load(directory, placement.replicas.ranks)
+    missing = recorder.begin(None if saved is None else saved.rows)
+    if saved is None:
+        return 0
+    if missing is not None:
+        log.warning("starting over: %s", missing)
+        recorder.begin()
+        return 0
+    placement.load_state_dict(saved.state["placement"])
+    recorder.history = saved.state["history"]
+    log.info("continuing from step %d", saved.step)
+    return saved.step
 
 
 def _join(trial: Trial) -> dist.ProcessGroup | None:
@@ -88,10 +106,7 @@ def _join(trial: Trial) -> dist.ProcessGroup | None:
     if trial.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "nccl" if trial.device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=trial.timeout_s))
-    group = dist.group.WORLD
-    assert group is not None
-    return group
+    return join(backend, trial.timeout_s)
 
 
 def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
@@ -109,7 +124,7 @@ def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
         ranks = Ranks.of_group(trial.world_size, group, exact=trial.exact)
     seeds = [seed_of("rank", trial.seed, rank) for rank in ranks.local]
     common: dict[str, Any] = {
-        "faults": trial.faults, "mitigations": trial.mitigations, "fault_seed": trial.faults_seed, "clock": Clock(),
+        "faults": trial.faults, "mitigations": trial.mitigations, "fault_seed": trial.faults_seed, "clock": OurClock(),
     }  # fmt: skip
     unused = trial.workload.find_unused_parameters
     if group is not None and trial.processes == trial.world_size:
@@ -121,31 +136,48 @@ def build_placement(trial: Trial, group: dist.ProcessGroup | None) -> Placement:
     return Virtual(model, optimizer_of(trial.optimizer), ranks, rank_seeds=seeds, split=unused, **common)
 
 
-def _leave_reason(directory: Path, placement: Placement | None, error: Exception) -> int:
-    """Say why the trial ended, and whether strikes may be to blame; the first process to fail is heard."""
-    ours = isinstance(error, InjectionError | MemoryError | torch.OutOfMemoryError | OSError)
-    landed = 0 if placement is None or ours else placement.pipeline.injector.counts.landed
-    reason = "".join(traceback.format_exception_only(error)).strip()
+def _leave_reason(directory: Path, placement: Placement | None, error: Exception, lease: Lease | None) -> int:
+    """Say why the trial ended, and whether strikes may be to blame; the first process to fail is heard.
+
+    A trial that is another's now ends without a word.
+    """
+    if any(isinstance(link, LostClaim) for link in chain_of(error)) or not (lease is None or lease.held()):
+        return 1
+    log.error("the trial failed", exc_info=error)
+    part = part_of(error)
+    landed = 0 if placement is None else placement.pipeline.injector.counts.landed
+    trace = "".join(traceback.format_exception(error))[-4000:]
+    failure = {"strikes": landed, "part": part, "reason": reason_of(error), "trace": trace}
     if not (directory / FAILURE).exists():
-        try:
-            trace = traceback.format_exc()[-4000:]
-            write_json(directory / FAILURE, {"strikes": landed, "reason": reason, "trace": trace})
-        except OSError as full:
-            if full.errno != errno.ENOSPC:
-                raise
-            return FULL_DISK
+        with suppress(LostClaim):
+            try:
+                write_json(directory / FAILURE, failure, check=None if lease is None else lease.check)
+            except OSError as full:
+                if full.errno != errno.ENOSPC:
+                    raise
+                # Renaming needs no room.
+                os.replace(directory / FULL, directory / FAILURE)
     return 1
 
 
 def main() -> int:
-    """The command line: one argument, the trial's directory."""
+    """The command line: one argument, the trial's directory, which is claimed unless whoever started this has it."""
     die_with_parent()
-    rank = os.environ.get("RANK", "0")
+    rank = int(os.environ.get("RANK", 0))
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(name)s: %(message)s")
     if len(sys.argv) != 2:
         print("paftbench: error: usage: python -m paftbench.trial DIR", file=sys.stderr)
         return 2
-    return run_trial(Path(sys.argv[1]))
+    directory = Path(sys.argv[1])
+    with ExitStack() as held:
+        lease = inherited(directory)
+        if lease is None and rank == 0 and directory.is_dir():
+            try:
+                lease = held.enter_context(claim(directory)).lease
+            except ValueError as error:
+                print(f"paftbench: error: {error}", file=sys.stderr)
+                return 2
+        return run_trial(directory, lease)
 
 
 if __name__ == "__main__":

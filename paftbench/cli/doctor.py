@@ -4,15 +4,21 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 
 import typer
 
+from paftbench.launch import INTERFACE, LOOPBACK, chosen_interface, start_ranks
+from paftbench.process import ending_of
+from paftbench.telling import reason_of
+
 TIMEOUT_S = 120
+NAME_S = 5.0  # to look up this machine's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +38,7 @@ def doctor(
     ),
 ) -> int:
     """Check torch, collectives, DDP's hook, ports, the results directory and data sets."""
-    checks = [torch_pair(), free_port(), results_directory(out), *ranks(), *data_sets()]
+    checks = [torch_pair(), free_port(), host_name(), interface(), results_directory(out), *ranks(), *data_sets()]
     if as_json:
         typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
     else:
@@ -53,17 +59,52 @@ def torch_pair() -> Check:
         boxes = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
         torch.ops.torchvision.nms(boxes, torch.ones(1), 0.5)
     except (ImportError, RuntimeError, AttributeError) as error:
-        return Check(name=name, ok=False, found=_line(error), todo=todo)
+        return Check(name=name, ok=False, found=reason_of(error), todo=todo)
     return Check(name=name, ok=True, found=f"torch {torch.__version__}, torchvision {torchvision.__version__}")
 
 
 def free_port() -> Check:
-    """torchrun needs a port of its own on this machine."""
+    """Ranks listen for each other on this machine's own address."""
     try:
-        with socket.create_server(("localhost", 0)):
-            return Check(name="free port", ok=True, found="localhost has one")
+        with socket.create_server((LOOPBACK, 0)):
+            return Check(name="free port", ok=True, found=f"{LOOPBACK} has one")
     except OSError as error:
-        return Check(name="free port", ok=False, found=_line(error), todo="allow processes to listen on localhost")
+        todo = f"allow processes to listen on {LOOPBACK} (is the interface up? `ip link set lo up`)"
+        return Check(name="free port", ok=False, found=reason_of(error), todo=todo)
+
+
+def host_name() -> Check:
+    """Ranks that paftbench starts on one machine do not ask for it; what users start by hand does."""
+    name, found = socket.gethostname(), list[str]()
+
+    def look_up() -> None:
+        with suppress(OSError):
+            found.extend(str(entry[4][0]) for entry in socket.getaddrinfo(name, None))
+
+    # A name server that does not answer takes its time, and cannot be interrupted.
+    asking = Thread(target=look_up, daemon=True)
+    asking.start()
+    asking.join(NAME_S)
+    if found:
+        return Check(name="host name", ok=True, found=f"{name} is {found[0]}")
+    todo = (
+        f"`paftbench run` works without; for your own torchrun on one machine: --local-addr={LOOPBACK} and "
+        f"{INTERFACE}=lo in the environment, or a line `{LOOPBACK} {name}` in /etc/hosts"
+    )
+    return Check(name="host name", ok=True, found=f"{name} does not resolve", todo=todo)
+
+
+def interface() -> Check:
+    """gloo takes the variable for the names of interfaces, and fails where there is none of that name."""
+    given, there = os.environ.get(INTERFACE), [name for _, name in socket.if_nameindex()]
+    if not given:
+        return Check(name=INTERFACE, ok=True, found="not set")
+    missing = [name for name in given.split(",") if name not in there]
+    if not missing:
+        return Check(name=INTERFACE, ok=True, found=given)
+    known = f"{given!r}: no interface {missing[0]!r} here, only {', '.join(there)}"
+    todo = f"unset {INTERFACE}, or set it to one of them; `paftbench run` uses {chosen_interface()} meanwhile"
+    return Check(name=INTERFACE, ok=False, found=known, todo=todo)
 
 
 def results_directory(out: Path) -> Check:
@@ -80,26 +121,29 @@ def results_directory(out: Path) -> Check:
             ok = read_json(path) == {"number": 2}
         return Check(name=name, ok=ok, found="write, sync and rename work")
     except OSError as error:
-        return Check(name=name, ok=False, found=_line(error), todo="free some space, or choose another with --out")
+        return Check(name=name, ok=False, found=reason_of(error), todo="free some space, or choose another with --out")
 
 
 def ranks() -> list[Check]:
     """Two ranks under torchrun: a gloo round trip, and a hook that DDP calls."""
     with tempfile.TemporaryDirectory(prefix="paftbench-") as scratch:
-        report = Path(scratch) / "report.json"
-        torchrun = [sys.executable, "-m", "paftbench.engines.agent", "--standalone", "--nproc-per-node", "2"]
-        command = [*torchrun, "-m", "paftbench.cli.rank_check", str(report)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        report, log = Path(scratch) / "report.json", Path(scratch) / "log.txt"
+        with log.open("wb") as printed:
+            launcher = start_ranks(2, "paftbench.cli.rank_check", str(report), log=printed)
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
-            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            last = ending_of(launcher.wait(TIMEOUT_S))
         except subprocess.TimeoutExpired:
             last = f"no answer within {TIMEOUT_S} s"
+        finally:
+            launcher.kill()
+            launcher.wait()
         found: dict[str, Any] = json.loads(report.read_text()) if report.is_file() else {}
+        said = [line for line in log.read_text(errors="replace").splitlines() if "Error: " in line]
+        last = str(found.get("error") or (said[0].strip() if said else last))
     wanted = {
         "gloo": (
             "gloo between 2 processes",
-            "allow connections on localhost; on odd networks set GLOO_SOCKET_IFNAME=lo",
+            f"allow connections on {LOOPBACK}; `ip link set lo up` where that interface is down",
         ),
         "hook": ("DDP hook", "use a torch within the range in pyproject.toml"),
     }
@@ -124,10 +168,6 @@ def data_sets() -> list[Check]:
             continue
         try:
             checks.append(Check(name=f"data {name}", ok=True, found=f"sha256 {data_id(name).sha256[:16]}..."))
-        except (LookupError, OSError) as error:
-            checks.append(Check(name=f"data {name}", ok=False, found=_line(error), todo=f"paftbench data {name}"))
+        except (LookupError, OSError, ValueError) as error:
+            checks.append(Check(name=f"data {name}", ok=False, found=reason_of(error), todo=f"paftbench data {name}"))
     return checks
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,6 +1,5 @@
-"""One of `doctor`'s two ranks: `torchrun ... -m paftbench.cli.rank_check FILE`."""
+"""One of `doctor`'s two ranks: `python -m paftbench.cli.rank_check FILE`, as `paftbench.launch` starts it."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,14 +9,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.files import write_json
+from paftbench.launch import join
 from paftbench.process import die_with_parent
+from paftbench.telling import reason_of
+
+LIMIT_S = 60.0
 
 
 def main(report: Path) -> None:
     """A gloo round trip, then a step of DDP whose hook must be called; rank 0 writes what came out."""
     die_with_parent()
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    try:
+        group = join("gloo", LIMIT_S)
+    except RuntimeError as error:
+        write_json(report, {"gloo": False, "hook": False, "error": reason_of(error)})
+        raise
+    rank = dist.get_rank(group)
     total = torch.full((4,), float(rank + 1))
     dist.all_reduce(total)
     calls = []
@@ -34,7 +41,7 @@ def main(report: Path) -> None:
     gradient = model.module.weight.grad
     if rank == 0:
         hooked = bool(calls) and gradient is not None and bool((gradient == 3).all())
-        write_json(report, {"gloo": total.tolist() == [3.0] * 4, "hook": hooked, "world": os.environ["WORLD_SIZE"]})
+        write_json(report, {"gloo": total.tolist() == [3.0] * 4, "hook": hooked})
     dist.destroy_process_group()
 
 

@@ -56,7 +56,7 @@ def _child(task: dict[str, Any]) -> Iterator[tuple["subprocess.Popen[bytes]", "C
     """
     from multiprocessing import Pipe
 
-    from paftbench.contract.processes import command, environment
+    from paftbench.launch import command, environment
 
     here, there = Pipe(duplex=False)
     with here, there:

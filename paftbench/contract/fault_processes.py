@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from paftbench.contract.fault_case import FaultCase
-from paftbench.contract.processes import address_of, command, environment
+from paftbench.contract.processes import address_of
 from paftbench.contract.promise import expect, promise
 from paftbench.contract.twin import digest_of
+from paftbench.launch import command, environment
 
 LIMIT_S = 60.0
 

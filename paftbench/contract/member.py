@@ -5,7 +5,6 @@ A process hosts W / P ranks and trains once for every setting of the mitigation,
 
 import json
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from paftbench.contract.planted_fault import planted
 from paftbench.contract.processes import class_at
 from paftbench.contract.small_training import SmallTraining
+from paftbench.launch import join
 from paftbench.plugins import build
 from paftbench.process import die_with_parent
 from paftbench.ranks import Ranks
@@ -41,11 +41,7 @@ def main() -> None:
     task = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     cls = class_at(task)
-    store = dist.FileStore(task["store"], task["processes"])
-    limit = timedelta(seconds=task["limit_s"])
-    dist.init_process_group("gloo", store=store, rank=task["process"], world_size=task["processes"], timeout=limit)
-    group = dist.group.WORLD
-    assert group is not None
+    group = join("gloo", task["limit_s"])
     found = [
         train(cls, fields, task["steps"], Ranks.of_group(task["world_size"], group, exact=True))
         for fields in task["settings"]

@@ -10,10 +10,11 @@ import torch
 
 from paftbench.contract.member import train
 from paftbench.contract.mitigation_case import STEPS, MitigationCase
-from paftbench.contract.processes import address_of, command, environment
+from paftbench.contract.processes import address_of
 from paftbench.contract.promise import Broken, NotTried, expect, promise
 from paftbench.contract.small_training import same_numbers
 from paftbench.contract.variants import label_of, variants
+from paftbench.launch import as_rank, command, environment
 from paftbench.ranks import Ranks
 
 PROCESSES, SHARE = 2, 2  # so that sums cross processes and rows
@@ -49,13 +50,13 @@ def _in_processes(case: MitigationCase, world_size: int, settings: list[dict[str
         for process in range(PROCESSES):
             task = {
                 **address_of(case.cls), "settings": settings, "steps": STEPS, "world_size": world_size,
-                "processes": PROCESSES, "process": process,
-                "store": str(folder / "store"), "out": str(folder / f"{process}.pt"), "limit_s": LIMIT_S / 2,
+                "out": str(folder / f"{process}.pt"), "limit_s": LIMIT_S / 2,
             }  # fmt: skip
             (folder / f"{process}.json").write_text(json.dumps(task))
             own = command("paftbench.contract.member", str(folder / f"{process}.json"))
             with (folder / f"{process}.txt").open("w") as log:
-                started.append(subprocess.Popen(own, env=environment(OMP_NUM_THREADS="1"), stdout=log, stderr=log))
+                ranks = environment(OMP_NUM_THREADS="1", **as_rank(process, PROCESSES, str(folder / "meeting")))
+                started.append(subprocess.Popen(own, env=ranks, stdout=log, stderr=log))
         try:
             codes = [member.wait(LIMIT_S) for member in started]
         except subprocess.TimeoutExpired:

@@ -1,7 +1,10 @@
-"""torchrun, tied to the sweep that started it: `python -m paftbench.engines.agent [torchrun's arguments]`."""
+"""torchrun, tied to the process that started it: `python -m paftbench.engines.agent PROCESSES MODULE ARGUMENTS...`."""
 
 import os
+import sys
+import tempfile
 
+from paftbench.launch import torchrun_arguments
 from paftbench.process import announced, die_with_parent
 
 
@@ -9,9 +12,11 @@ def main() -> None:
     """Ask to die with the parent, then be torchrun; ranks in turn tie themselves to this process."""
     die_with_parent()
     os.environ.update(announced())
+    processes, module, *arguments = sys.argv[1:]
     from torch.distributed.run import main as torchrun
 
-    torchrun()
+    with tempfile.TemporaryDirectory(prefix="paftbench-") as folder:
+        torchrun(torchrun_arguments(int(processes), folder, module, *arguments))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from paftbench.process import FULL_DISK, die_with_parent
+from paftbench.process import die_with_parent
 
 
-def run_forked(target: str, directory: Path, log: Path) -> None:
+def run_forked(target: str, directory: Path, log: Path, setting: dict[str, str]) -> None:
     """Run `module:function` on a trial directory; everything it prints goes to `log`, its result is the exit code."""
     die_with_parent()
+    os.environ.update(setting)
     # Ctrl-C reaches the whole terminal group; the sweep decides what becomes of its trials.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -23,8 +24,4 @@ def run_forked(target: str, directory: Path, log: Path) -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     module, _, function = target.partition(":")
-    code = getattr(import_module(module), function)(directory)
-    if code == FULL_DISK:
-        # An orderly end would flush the log, fail at that, and lose the code.
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(getattr(import_module(module), function)(directory))

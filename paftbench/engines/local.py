@@ -3,32 +3,35 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 from paftbench.engines.child import run_forked
-from paftbench.process import announced, announcing
+from paftbench.launch import start_ranks
+from paftbench.process import announcing
 from paftbench.store import LOG
 
 GRACE_S = 5.0
-SERVER_LOST = 255  # multiprocessing's exit code of a process whose fork server has ended
 TARGET = "paftbench.trial:run_trial"
 ATTEMPTS = 10  # to start a trial, while its server keeps being killed
 POLL_S = 0.2
 PRELOAD = "paftbench.engines.preload"
+SERVER_LOST: Final = "server lost"  # the trial ended with the server it was forked from: its exit code is lost
+_UNKNOWN = 255  # what multiprocessing gives for such a code; any process may end with it
+
+Ending = int | Literal["server lost"]
+Setting = Mapping[str, str]  # variables that a trial's processes find in their environment
 
 
 class Running(Protocol):
     """One trial's process, or the launcher of its processes."""
 
-    def poll(self) -> int | None: ...
+    def poll(self) -> Ending | None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
 
@@ -36,12 +39,14 @@ class Running(Protocol):
 class Forked:
     """A virtual trial: one process forked from the server, which has imported the modules `preload` already."""
 
-    def __init__(self, target: str, directory: Path, preload: Sequence[str]) -> None:
+    def __init__(self, target: str, directory: Path, setting: Setting, preload: Sequence[str]) -> None:
         with _serving(preload) as context:
-            self._process = _started(context, (target, directory, directory / LOG))
+            self._process = _started(context, (target, directory, directory / LOG, dict(setting)))
+            self._server = _server()
 
-    def poll(self) -> int | None:
-        return self._process.exitcode
+    def poll(self) -> Ending | None:
+        code = self._process.exitcode
+        return SERVER_LOST if code == _UNKNOWN and _has_exited(self._server) else code
 
     def terminate(self) -> None:
         self._process.terminate()
@@ -68,7 +73,25 @@ def _serving(preload: Sequence[str]) -> Iterator[ForkServerContext]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _started(context: ForkServerContext, arguments: tuple[str, Path, Path]) -> ForkServerProcess:
+def _server() -> int | None:
+    """The id of the server's process, which multiprocessing keeps to itself."""
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
+
+
+def _has_exited(pid: int | None) -> bool:
+    """Whether a child of this process has, reaped or not; what is on its way out is given a moment."""
+    deadline = time.monotonic() + POLL_S
+    while pid is not None and time.monotonic() < deadline:
+        try:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        except ChildProcessError:
+            return True
+        time.sleep(0.01)
+    return pid is None
+
+
+def _started(context: ForkServerContext, arguments: tuple[str, Path, Path, dict[str, str]]) -> ForkServerProcess:
     """A forked process; another server is started where the last has just been killed, which takes a moment to show."""
     for _ in range(ATTEMPTS):
         process = context.Process(target=run_forked, args=arguments)
@@ -82,20 +105,12 @@ def _started(context: ForkServerContext, arguments: tuple[str, Path, Path]) -> F
 class Launched:
     """A torchrun trial: its agent, in a session of its own."""
 
-    def __init__(self, target: str, directory: Path, processes: int) -> None:
+    def __init__(self, target: str, directory: Path, setting: Setting, processes: int) -> None:
         module = target.partition(":")[0]
-        torchrun = [sys.executable, "-m", "paftbench.engines.agent", "--standalone", "--nproc-per-node", str(processes)]
         with (directory / LOG).open("ab") as log:
-            self._process = subprocess.Popen(
-                [*torchrun, "-m", module, str(directory)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, **announced(), "OMP_NUM_THREADS": "1"},
-            )
+            self._process = start_ranks(processes, module, str(directory), log=log, **setting)
 
-    def poll(self) -> int | None:
+    def poll(self) -> Ending | None:
         return self._process.poll()
 
     def terminate(self) -> None:
@@ -139,16 +154,16 @@ class LocalEngine:
         """Whether a trial of so many processes can start now."""
         return sum(slots for _, slots in self._running.values()) + min(processes, self.slots) <= self.slots
 
-    def start(self, directory: Path, processes: int, *, torchrun: bool) -> None:
-        """Start the trial of a directory."""
+    def start(self, directory: Path, processes: int, *, torchrun: bool, setting: Setting | None = None) -> None:
+        """Start the trial of a directory; `setting` is added to its processes' environment."""
         running: Running
         if torchrun:
-            running = Launched(self._target, directory, processes)
+            running = Launched(self._target, directory, setting or {}, processes)
         else:
-            running = Forked(self._target, directory, self._preload)
+            running = Forked(self._target, directory, setting or {}, self._preload)
         self._running[directory] = (running, min(processes, self.slots))
 
-    def ended(self) -> list[tuple[Path, int]]:
+    def ended(self) -> list[tuple[Path, Ending]]:
         """Trials that ended since the last call, with their exit codes; minus the signal for a killed one."""
         codes = [(directory, running.poll()) for directory, (running, _) in self._running.items()]
         ended = [(directory, code) for directory, code in codes if code is not None]

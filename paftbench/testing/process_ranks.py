@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from paftbench.process import announced, ending_of
+from paftbench.launch import start_ranks
+from paftbench.process import ending_of
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.rank import Task
 from paftbench.testing.shipping import FAILURE, OUTCOME, PARCEL, PID, STACK, Parcel, found, leave
@@ -38,15 +38,16 @@ def run_processes(task: Task, world_size: int, *, limit_s: float) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="paftbench-") as name:
         folder = Path(name)
         leave(folder / PARCEL, Parcel.of((task, limit_s)))
-        launcher = _launched(folder, world_size)
+        with (folder / LOG).open("wb") as log:
+            launcher = start_ranks(world_size, "paftbench.testing.rank_main", str(folder), log=log)
         try:
             late = _wait(launcher, limit_s)
             stands = _stands(folder, world_size) if late else ""
         finally:
             _end(launcher)
-        log = (folder / LOG).read_text(errors="replace")
-        said = _LAUNCHER_SPEAKS.split(log, maxsplit=1)[0]
-        failed = _first_failure(folder, world_size, log)
+        printed = (folder / LOG).read_text(errors="replace")
+        said = _LAUNCHER_SPEAKS.split(printed, maxsplit=1)[0]
+        failed = _first_failure(folder, world_size, printed)
         if failed is not None:
             rank, progress, error = failed
             raise RankError(rank, world_size, progress, f"{error}\nend of what all ranks printed:\n{_tail(said)}")
@@ -54,22 +55,9 @@ def run_processes(task: Task, world_size: int, *, limit_s: float) -> list[Any]:
             raise RanksStuck(f"the run took longer than limit_s={limit_s:g}", stands)
         outcomes = [found(folder / f"{OUTCOME}{rank}") for rank in range(world_size)]
     if launcher.returncode != 0 or None in outcomes:
-        raise RuntimeError(f"torchrun ended with {ending_of(launcher.returncode)}:\n{_tail(log)}")
+        raise RuntimeError(f"torchrun ended with {ending_of(launcher.returncode)}:\n{_tail(printed)}")
     print(said, end="")
     return outcomes
-
-
-def _launched(folder: Path, world_size: int) -> subprocess.Popen[bytes]:
-    torchrun = [sys.executable, "-m", "paftbench.engines.agent", "--standalone", "--nproc-per-node", str(world_size)]
-    with (folder / LOG).open("wb") as log:
-        return subprocess.Popen(
-            [*torchrun, "-m", "paftbench.testing.rank_main", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, **announced(), "OMP_NUM_THREADS": "1"},
-        )
 
 
 def _wait(launcher: subprocess.Popen[bytes], limit_s: float) -> bool:

@@ -6,9 +6,9 @@ import signal
 import sys
 import time
 import traceback
-from datetime import timedelta
 from pathlib import Path
 
+from paftbench.launch import join
 from paftbench.process import die_with_parent
 from paftbench.testing.shipping import FAILURE, OUTCOME, PARCEL, PID, STACK, Parcel, found, leave
 
@@ -39,7 +39,7 @@ def _run(folder: Path, rank: int, world_size: int) -> int:
     try:
         parcel: Parcel = found(folder / PARCEL)
         task, limit_s = parcel.open()
-        dist.init_process_group("gloo", timeout=timedelta(seconds=limit_s))
+        join("gloo", limit_s)
         outcome = run_rank(task, rank, finish, progress, Owners())
     except BaseException as error:
         failure = {

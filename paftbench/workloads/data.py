@@ -6,6 +6,7 @@ Nothing here downloads; `paftbench.workloads.prepare` does, once, when the user 
 import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Literal
 
 from paftbench.plugins import did_you_mean
 from paftbench.workloads.contract import DataId
+from paftbench.workloads.published import DIGESTS, check_published, digest_of
 
 Stamps = tuple[tuple[Path, int, int], ...]
 
@@ -112,9 +114,27 @@ def paths_of(name: str, directory: Path | None = None) -> list[Path]:
 
 
 def stamps_of(name: str, directory: Path | None = None) -> Stamps:
-    """Path, size and time of each file of a set: what caches go by; `LookupError` as `paths_of`."""
+    """Path, size and time of each file of a set, which is checked to be as published: what caches go by.
+
+    `LookupError` as `paths_of`; `ValueError` where a file is not what it should be.
+    """
     stats = [(path, path.stat()) for path in paths_of(name, directory)]
-    return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    _check(name, stamps)
+    return stamps
+
+
+@cache
+def _check(name: str, stamps: Stamps) -> None:
+    """Once per process: reading takes a fraction of a second for a hundred megabytes."""
+    for file, (path, _, _) in zip(known_set(name).files, stamps, strict=True):
+        published = file if file in DIGESTS else path.name
+        try:
+            check_published(path, published)
+        except ValueError as error:
+            raise ValueError(
+                f"data set {name!r} is damaged: {error}; delete it, then `paftbench data {name}`"
+            ) from None
 
 
 def data_id(name: str, directory: Path | None = None) -> DataId:
@@ -128,11 +148,6 @@ def data_id(name: str, directory: Path | None = None) -> DataId:
     return DataId(name=name, sha256=_fingerprint(stamps_of(name, directory)))
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @cache
 def digits_csv() -> bytes:
     """scikit-learn's digits, a line per image: 64 grey values 0..16 and the class."""
@@ -143,7 +158,10 @@ def digits_csv() -> bytes:
             "data set 'digits' comes with scikit-learn, which is not installed: `pip install scikit-learn`"
         )
     path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    return gzip.decompress(path.read_bytes())
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"data set 'digits' is damaged: {path}: {error}; install scikit-learn again") from None
 
 
 @cache
@@ -162,5 +180,5 @@ def _sha256_of(content: bytes) -> str:
 @cache
 def _fingerprint(stamps: Stamps) -> str:
     """SHA-256 of one file, or over the digests of several."""
-    digests = [file_sha256(path) for path, _, _ in stamps]
+    digests = [digest_of(path) for path, _, _ in stamps]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

