@@ -96,10 +96,11 @@ class Listed:
     COLUMNS = ("id", "name", "state", "strikes", "seconds")
 
     def row(self) -> tuple[str, ...]:
-        from paftbench.experiment.forecast import expected_strikes
+        from paftbench.experiment.strikes import strikes_of
 
         predicted = "-" if self.seconds is None else f"{self.seconds:.1f}"
-        strikes = f"{expected_strikes(self.planned.trial):.4g}"
+        expected = strikes_of(self.planned.trial)
+        strikes = f"{'' if expected.exact else '~'}{expected.count:.4g}"
         return self.planned.id, self.planned.name, self.state, strikes, predicted
 
 
