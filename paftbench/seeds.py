@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-_TEXT = re.compile(r"([0-9]+)(?:-f([0-9]+))?")
+_TEXT = re.compile(r"([0-9]{1,19})(?:-f([0-9]{1,19}))?")
 
 
 @total_ordering

@@ -34,13 +34,13 @@ class Cell:
     @property
     def seeds(self) -> int:
         """How many different seeds have finished."""
-        return len({run.seed for run in self.done})
+        return len({run.sample for run in self.done})
 
     @property
     def claim(self) -> Claim:
         """What may be said of the judged metric: by the seeds that have a number, not by those that finished."""
         return claim_of(
-            len({run.seed for run in self.done if (v := run.metric(run.judge)) is not None and isfinite(v)})
+            len({run.sample for run in self.done if (v := run.metric(run.judge)) is not None and isfinite(v)})
         )
 
     @property
@@ -91,7 +91,7 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
         Cell(
             grid=grid,
             labels=_labels(runs[0], by),
-            runs=tuple(sorted(runs, key=lambda run: run.seed)),
+            runs=tuple(sorted(runs, key=lambda run: run.sample)),
             apart=_apart(runs[0], alike[grid, labels]),
         )
         for (grid, labels, _), runs in groups.items()
@@ -113,11 +113,13 @@ def _apart(run: Run, alike: Sequence[Run]) -> str:
 
 
 def flat(trial: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A trial's fields by dotted path, those of faults and mitigations by their names."""
+    """A trial's fields by dotted path, those of faults and mitigations by their names, of namesakes by their place."""
     fields: dict[str, Any] = {}
     for key, value in trial.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            value = {item["name"]: item for item in value}
+            names = [item.get("name") for item in value]
+            alone = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+            value = dict(zip(names if alone else map(str, range(len(names))), value, strict=True))
         fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return fields
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import isfinite, sqrt
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def claim_of(seeds: int) -> Claim:
     return "none" if seeds < 3 else "range" if seeds < 5 else "interval"
 
 
-def summarise(seeds: Sequence[int], values: Sequence[float | None], confidence: float = 0.95) -> Summary:
+def summarise(seeds: Sequence[Any], values: Sequence[float | None], confidence: float = 0.95) -> Summary:
     """Mean and spread of one value per run; `seeds[i]` is the seed of `values[i]`, None was not measured.
 
     A NaN among the values makes the mean NaN (a run that broke is not left out); range and interval are of the finite.
@@ -57,7 +57,7 @@ def mean_of(values: Sequence[float | None]) -> float | None:
 
 
 def bootstrap(
-    seeds: Sequence[int], values: Sequence[float], confidence: float = 0.95, resamples: int = 4000
+    seeds: Sequence[Any], values: Sequence[float], confidence: float = 0.95, resamples: int = 4000
 ) -> tuple[float, float]:
     """Percentile interval of the mean, seeds drawn with replacement, all runs of a seed together.
 

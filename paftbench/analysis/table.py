@@ -73,7 +73,7 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
 
 
 def _over(cell: Cell, value: Callable[[Run], float | None]) -> Summary:
-    return summarise([run.seed for run in cell.done], [value(run) for run in cell.done])
+    return summarise([run.sample for run in cell.done], [value(run) for run in cell.done])
 
 
 def _measured(cell: Cell, value: Callable[[Run], float | None]) -> list[float]:
@@ -98,7 +98,7 @@ def _periods(cell: Cell) -> Row | None:
 def _gap(sweep: Sweep, cell: Cell, view: View) -> tuple[float | str | None, Summary]:
     values = {run: gap_closed(sweep, run, view) for run in cell.done}
     open_gaps = {run: value for run, value in values.items() if isinstance(value, float)}
-    summary = summarise([run.seed for run in open_gaps], list(open_gaps.values()))
+    summary = summarise([run.sample for run in open_gaps], list(open_gaps.values()))
     if not open_gaps:
         return (NO_GAP if NO_GAP in values.values() else None), summary
     return summary.mean, summary

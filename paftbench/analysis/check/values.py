@@ -33,10 +33,10 @@ Reading = float | Absent
 def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
     """The numbers of a value over runs."""
     readings = [(run, reading_of(name, sweep, run)) for run in runs]
-    numbers = [(run.seed, value) for run, value in readings if not isinstance(value, Absent)]
+    numbers = [(run.sample, value) for run, value in readings if not isinstance(value, Absent)]
 
     def reasons(why: str) -> tuple[str, ...]:
-        absent = ((run.seed, value) for run, value in readings if isinstance(value, Absent))
+        absent = ((run.sample, value) for run, value in readings if isinstance(value, Absent))
         return by_seed((seed, value.reason) for seed, value in absent if value.why == why)
 
     return Sample(
