@@ -14,12 +14,13 @@ import torch
 
 from paftbench.faults import Fault, check_faults, fault_spec, parse_fault
 from paftbench.mitigations.contract import Mitigation
-from paftbench.plugins import build, build_named, did_you_mean, field_values, spec_of
+from paftbench.plugins import brief, build, build_named, did_you_mean, field_values, spec_of
 from paftbench.schedules import Steps
 from paftbench.workloads.contract import DataId, Workload
 
 SCHEMA = 1
 SEEDS = 2**63  # what a key of random draws holds
+MOST = 2**53  # of steps, ranks and items: beyond, floats do not count
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -109,6 +110,8 @@ class Trial:
         for name in ("world_size", "batch_per_rank", "steps", "nodes", "eval_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+            if getattr(self, name) > MOST:
+                raise ValueError(f"{name} must be at most 2**53, got {getattr(self, name)}")
         if self.epochs is not None and not (isfinite(self.epochs) and self.epochs > 0):
             raise ValueError(f"epochs must be a number > 0, got {self.epochs!r}")
         if self.measure_every is not None and self.measure_every < 1:
@@ -142,6 +145,12 @@ class Trial:
                         raise ValueError(f"fault {fault.name!r}: step {step} is beyond the trial's {self.steps} steps")
 
     def _check_mitigations(self) -> None:
+        names = [mitigation.name for mitigation in self.mitigations]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"mitigations: {name} is given twice, and fields are addressed by that name; give it once"
+                )
         aggregating = [m.name for m in self.mitigations if m.aggregates]
         if len(aggregating) > 1:
             raise ValueError(f"mitigations: at most one may aggregate, got {', '.join(aggregating)}")
@@ -164,7 +173,10 @@ class Trial:
         """The trial with nothing left to derive: epochs as steps, the device and the fault seed fixed."""
         steps = self.steps
         if self.epochs is not None:
-            steps = ceil(self.epochs * self.workload.train_items() / (self.world_size * self.batch_per_rank))
+            exact = self.epochs * self.workload.train_items() / (self.world_size * self.batch_per_rank)
+            if exact > MOST:
+                raise ValueError(f"epochs {self.epochs:g} are more than 2**53 steps")
+            steps = ceil(exact)
         procs = self.processes if self.placement == "torchrun" else None
         chosen = device if self.device == "auto" else self.device
         return replace(
@@ -192,11 +204,11 @@ class Trial:
 def parse_trial(spec: Mapping[str, Any], where: str = "trial") -> Trial:
     """A validated trial from plain values; errors are `ValueError` or `LookupError` of one line."""
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{where}: expected a mapping, got {spec!r}")
+        raise ValueError(f"{where}: expected a mapping, got {brief(spec)}")
     names = list(Trial.__dataclass_fields__)
     for key in spec:
         if key not in names:
-            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(str(key), names)}")
+            raise ValueError(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
     values = dict(spec)
     for name, cls in (("optimizer", OptimizerConfig), ("lr_schedule", LrSchedule), ("checkpoint", CheckpointConfig)):
         if name in values:
@@ -213,7 +225,7 @@ def parse_trial(spec: Mapping[str, Any], where: str = "trial") -> Trial:
 
 
 def _listed(values: Mapping[str, Any], name: str, where: str) -> list[Any]:
-    given = values.get(name) or []
+    given = [] if values.get(name) is None else values[name]
     if not isinstance(given, list | tuple):
-        raise ValueError(f"{where}.{name}: expected a list, got {given!r}")
+        raise ValueError(f"{where}.{name}: expected a list, got {brief(given)}")
     return list(given)

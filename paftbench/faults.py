@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paftbench.draws import Draws
 from paftbench.layout import Layout
-from paftbench.plugins import build, did_you_mean, field_values, find
+from paftbench.plugins import brief, build, did_you_mean, field_values, find
 from paftbench.ranks import Ranks
 from paftbench.schedules import EVERY_STEP, Schedule, parse_schedule, schedule_spec
 
@@ -158,14 +158,14 @@ _OWN_FIELDS = ("name", "model", "site", "ranks", "parameters", "persistence", "s
 def parse_fault(spec: Mapping[str, Any], where: str) -> Fault:
     """A fault from its YAML mapping, where the fault model's fields stand beside the fault's own."""
     if not isinstance(spec, Mapping) or "model" not in spec:
-        raise ValueError(f"{where}: expected a mapping with a fault model under 'model', got {spec!r}")
+        raise ValueError(f"{where}: expected a mapping with a fault model under 'model', got {brief(spec)}")
     cls = find("fault_models", spec["model"])
     own = {key: value for key, value in spec.items() if key in _OWN_FIELDS}
     values = {key: value for key, value in spec.items() if key not in _OWN_FIELDS}
     names = [*field_values_of(cls), *_OWN_FIELDS]
     for key in values:
         if key not in names:
-            raise ValueError(f"{where} ({spec['model']}): unknown key {key!r}{did_you_mean(str(key), names)}")
+            raise ValueError(f"{where} ({spec['model']}): unknown key {brief(key)}{did_you_mean(str(key), names)}")
     model: FaultModel = build(cls, values, f"{where} ({spec['model']})")
     return Fault(
         name=_text(own.get("name", cls.name), f"{where}.name"),
@@ -202,14 +202,16 @@ def field_values_of(cls: type[FaultModel]) -> list[str]:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{where}: expected a name, got {value!r}")
+    if not isinstance(value, str) or not value or not value.isprintable() or "." in value:
+        raise ValueError(f"{where}: expected a name of printable characters without '.', got {brief(value)}")
     return value
 
 
 def _parse_site(value: Any, model: FaultModel, where: str) -> Site:
     if value not in list(Site):
-        raise ValueError(f"{where}.site: {value!r} is not a site{did_you_mean(str(value), [str(s) for s in Site])}")
+        raise ValueError(
+            f"{where}.site: {brief(value)} is not a site{did_you_mean(str(value), [str(s) for s in Site])}"
+        )
     site = Site(value)
     if site not in model.sites:
         legal = ", ".join(sorted(model.sites))
@@ -228,9 +230,9 @@ def _parse_ranks(value: Any, where: str) -> Literal["all"] | tuple[int, ...] | R
     listed = [value] if _is_count(value, 0) else value
     if isinstance(listed, Sequence) and not isinstance(listed, str) and listed and all(_is_count(r, 0) for r in listed):
         if len(set(listed)) != len(listed):
-            raise ValueError(f"{where}.ranks: a rank is listed twice, got {value!r}")
+            raise ValueError(f"{where}.ranks: a rank is listed twice, got {brief(value)}")
         return tuple(sorted(listed))
-    raise ValueError(f"{where}.ranks: expected all, a list of ranks or {{random: k}}, got {value!r}")
+    raise ValueError(f"{where}.ranks: expected all, a list of ranks or {{random: k}}, got {brief(value)}")
 
 
 def _is_count(value: Any, low: int) -> bool:
@@ -242,10 +244,10 @@ def _parse_patterns(value: Any, where: str) -> str | tuple[str, ...]:
         return value
     if isinstance(value, Sequence) and value and all(isinstance(pattern, str) for pattern in value):
         return tuple(value)
-    raise ValueError(f"{where}.parameters: expected a glob or a list of globs over parameter names, got {value!r}")
+    raise ValueError(f"{where}.parameters: expected a glob or a list of globs over parameter names, got {brief(value)}")
 
 
 def _parse_persistence(value: Any, where: str) -> Literal["transient", "permanent"]:
     if value == "transient" or value == "permanent":
         return value
-    raise ValueError(f"{where}.persistence: expected transient or permanent, got {value!r}")
+    raise ValueError(f"{where}.persistence: expected transient or permanent, got {brief(value)}")

@@ -7,11 +7,13 @@ import difflib
 import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import takewhile
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from paftbench import installed
 
 LISTED_NAMES = 24
+LONGEST_REPR = 160  # characters
+_DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 KINDS = installed.GROUPS
 
 T = TypeVar("T")
@@ -36,7 +40,7 @@ def find(kind: str, name: str) -> Any:
     if isinstance(name, str) and name in _from_files[kind]:
         return _from_files[kind][name]
     if not isinstance(name, str) or name not in names(kind):
-        raise LookupError(f"no {KINDS[kind]} {name!r}{did_you_mean(str(name), names(kind))}")
+        raise LookupError(f"no {KINDS[kind]} {brief(name)}{did_you_mean(str(name), names(kind))}")
     return installed.load(kind, name)
 
 
@@ -93,11 +97,11 @@ def _kind_of(cls: type, path: Path) -> str:
 def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
     """A validated instance of a frozen dataclass; errors are one line that names the field and `where` it stood."""
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{where}: expected a mapping of fields, got {spec!r}")
+        raise ValueError(f"{where}: expected a mapping of fields, got {brief(spec)}")
     names = [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
     for key in spec:
         if key not in names:
-            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(str(key), names)}")
+            raise ValueError(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
     for field in fields(cls):  # type: ignore[arg-type]
         required = field.default is MISSING and field.default_factory is MISSING
         if field.init and required and field.name not in spec:
@@ -108,19 +112,26 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"][:1])
         message = first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+        got = "" if first["type"] == "value_error" else f", got {brief(first['input'])}"
         raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
     for key, value in spec.items():
-        if _was_bool(value, getattr(built, key)):
-            raise ValueError(f"{where}.{key}: expected a number or a word, got {value!r}")
+        if wanted := _mistaken(value, getattr(built, key)):
+            raise ValueError(f"{where}.{key}: expected {wanted}, got {brief(value)}")
     return built
 
 
-def _was_bool(given: Any, got: Any) -> bool:
-    """Whether true or false, or one in a list, was taken for a number."""
+def _mistaken(given: Any, got: Any) -> str:
+    """What was wanted where something else was taken for it: a word for a number, true or false for either."""
     if isinstance(given, list | tuple) and isinstance(got, list | tuple):
-        return any(_was_bool(*pair) for pair in zip(given, got, strict=True))
-    return isinstance(given, bool) and not isinstance(got, bool)
+        return next((wanted for pair in zip(given, got, strict=False) if (wanted := _mistaken(*pair))), "")
+    if isinstance(got, float) and not isfinite(got):
+        return "a finite number"
+    if isinstance(given, bool):
+        return "" if isinstance(got, bool) else "a number or a word"
+    if isinstance(got, bool):
+        return "true or false"
+    is_odd = isinstance(given, str) and isinstance(got, int | float) and not _DECIMAL.fullmatch(given)
+    return "a plain decimal number" if is_odd else ""
 
 
 @cache
@@ -131,7 +142,7 @@ def _adapter(cls: Any) -> TypeAdapter[Any]:
 def build_named(kind: str, spec: Mapping[str, Any], where: str) -> Any:
     """A plugin instance from `{name: ..., field: value, ...}`."""
     if not isinstance(spec, Mapping) or "name" not in spec:
-        raise ValueError(f"{where}: expected a mapping with a name, got {spec!r}")
+        raise ValueError(f"{where}: expected a mapping with a name, got {brief(spec)}")
     values = {key: value for key, value in spec.items() if key != "name"}
     return build(find(kind, spec["name"]), values, f"{where} ({spec['name']})")
 
@@ -158,9 +169,15 @@ def meaning_of(cls: Any, name: str) -> str:
     return ""
 
 
+def brief(value: Any) -> str:
+    """`repr`, cut where it is longer than a line of an error message can hold."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'? Known: ...`, for the end of an error message; of many names only the nearest."""
-    names = sorted(names)
+    names, name = sorted(names), name[:LONGEST_REPR]
     if not names:
         return "; there is none"
     near = difflib.get_close_matches(name, names, n=1)

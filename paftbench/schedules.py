@@ -1,11 +1,13 @@
 """When a fault strikes. Steps count from 0."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from paftbench.draws import generator_of
-from paftbench.plugins import build, did_you_mean, field_values
+from paftbench.plugins import brief, build, did_you_mean, field_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +20,9 @@ class Schedule:
         """Whether the fault strikes at `step`; `key` names the stream of a schedule that draws."""
         return True
 
-    def share(self, step: int) -> float:
-        """The probability of `strikes`, for forecasts."""
-        return 1.0 if self.strikes(step, ()) else 0.0
+    def count(self, start: int, stop: int) -> float:
+        """How many steps of [start, stop) are struck, or are expected to be; in closed form, for forecasts."""
+        return float(stop - start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,8 @@ class Probability(Schedule):
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return bool(generator_of(*key, "schedule").random() < self.p)
 
-    def share(self, step: int) -> float:
-        return self.p
+    def count(self, start: int, stop: int) -> float:
+        return self.p * (stop - start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,14 @@ class Burst(Schedule):
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return (step - self.offset + 1) % self.every < self.length
 
+    def count(self, start: int, stop: int) -> float:
+        return float(self._before(stop) - self._before(start))
+
+    def _before(self, step: int) -> int:
+        """Struck steps before `step`, less a constant."""
+        bursts, rest = divmod(step - self.offset + 1, self.every)
+        return bursts * self.length + min(rest, self.length)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Steps(Schedule):
@@ -74,10 +84,20 @@ class Steps(Schedule):
 
     def __post_init__(self) -> None:
         if any(step < 0 for step in self.steps):
-            raise ValueError(f"steps (steps count from 0) must not be negative, got {list(self.steps)}")
+            raise ValueError(f"steps (steps count from 0) must not be negative, got {brief(list(self.steps))}")
 
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
-        return step in self.steps
+        return self._before(step + 1) > self._before(step)
+
+    def count(self, start: int, stop: int) -> float:
+        return float(self._before(stop) - self._before(start))
+
+    def _before(self, step: int) -> int:
+        return bisect_left(self._listed, step)
+
+    @cached_property
+    def _listed(self) -> list[int]:
+        return sorted(set(self.steps))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +115,9 @@ class Window(Schedule):
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return self.start <= step < self.stop
 
+    def count(self, start: int, stop: int) -> float:
+        return float(max(0, min(stop, self.stop) - max(start, self.start)))
+
 
 EVERY_STEP = EveryStep()
 _KINDS: dict[str, type[Schedule]] = {cls.kind: cls for cls in (EveryStep, Probability, Burst, Steps, Window)}
@@ -105,7 +128,7 @@ def parse_schedule(spec: Any, where: str) -> Schedule:
     mapping = spec if isinstance(spec, Mapping) else {"kind": spec}
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{where}: {kind!r} is not a schedule{did_you_mean(str(kind), _KINDS)}")
+        raise ValueError(f"{where}: {brief(kind)} is not a schedule{did_you_mean(str(kind), _KINDS)}")
     return build(_KINDS[kind], {key: value for key, value in mapping.items() if key != "kind"}, where)
 
 

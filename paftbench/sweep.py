@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paftbench.engines.local import Ending, LocalEngine
 from paftbench.files import drop_temporaries, read_json, sync, write_json
@@ -29,6 +29,7 @@ from paftbench.verdict import DISK_FULL, Overdue, verdict_of
 from paftbench.watch import Watch
 
 POLL_S = 0.03
+By = Literal["this", "other", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +48,14 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A trial that ended in this sweep, or beside it in another."""
+    """A trial that ended in this sweep (`by` "this"), beside it in another, or was not run for want of a golden run."""
 
     planned: Planned
     outcome: str
     reason: str | None
     seconds: float
     log: Path
+    by: By = "this"
 
 
 @dataclass(kw_only=True)
@@ -143,7 +145,7 @@ class Sweep:
                     # Another sweep has run it since this one looked.
                     claim.release()
                     waiting.discard(item.id)
-                    self._tell(item, 0.0)
+                    self._tell(item, 0.0, "other")
                 else:
                     self._launch(item, claim)
             except BaseException:
@@ -179,7 +181,7 @@ class Sweep:
             write_plan(self.root / item.id, item, None)
             write_failure(self.root / item.id, "error", reason)
         claim.release()
-        self._tell(item, 0.0)
+        self._tell(item, 0.0, "none")
 
     def _collect(self) -> None:
         for directory, ending in self.engine.ended():
@@ -238,16 +240,16 @@ class Sweep:
                 (run.directory / FULL).unlink(missing_ok=True)
             run.claim.release()
 
-    def _tell(self, item: Planned, seconds: float) -> None:
-        finished = self._finished(item, read_json(self.root / item.id / RESULT), seconds)
+    def _tell(self, item: Planned, seconds: float, by: By = "this") -> None:
+        finished = self._finished(item, read_json(self.root / item.id / RESULT), seconds, by)
         self._note(finished)
         self._stopping |= finished.outcome == "error" and self.policy.stop_at_error
         self.report(finished)
 
-    def _finished(self, item: Planned, result: Mapping[str, Any], seconds: float) -> Finished:
+    def _finished(self, item: Planned, result: Mapping[str, Any], seconds: float, by: By = "this") -> Finished:
         log = self.root / item.id / LOG
         reason = result.get("reason")
-        return Finished(planned=item, outcome=result["outcome"], reason=reason, seconds=seconds, log=log)
+        return Finished(planned=item, outcome=result["outcome"], reason=reason, seconds=seconds, log=log, by=by)
 
     def _note(self, finished: Finished) -> None:
         self.errors.pop(finished.planned.id, None)

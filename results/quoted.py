@@ -49,7 +49,7 @@ class Quoted:
     @property
     def over_seeds(self) -> Summary:
         runs = self.cell.done
-        return summarise([run.seed for run in runs], [quality(sweep_of(self.name), run, self.view) for run in runs])
+        return summarise([run.sample for run in runs], [quality(sweep_of(self.name), run, self.view) for run in runs])
 
     @property
     def mean(self) -> float:

@@ -8,8 +8,9 @@ import pytest
 from paftbench.experiment import load, plan, shipped_experiments
 from paftbench.experiment.fields import merged
 from paftbench.experiment.file import parse_experiment
-from paftbench.experiment.forecast import expected_strikes, warnings_of
+from paftbench.experiment.forecast import warnings_of
 from paftbench.experiment.selection import parse_selection
+from paftbench.experiment.strikes import expected_strikes
 from paftbench.experiment.yaml_text import read_yaml
 from paftbench.store import Planned, read_planned, write_planned
 

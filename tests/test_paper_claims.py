@@ -15,6 +15,7 @@ from paftbench.analysis.paper.claim import DEGREE, degree_text
 from paftbench.analysis.paper.claims import claims_of
 from paftbench.analysis.paper.measured import chosen, constant, field, values
 from paftbench.analysis.runs import load
+from paftbench.seeds import Seed
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 AT_1E_2 = ((DEGREE, 1e-2),)
@@ -70,7 +71,7 @@ def test_golden_is_the_run_that_the_faulty_one_names(sweeps: Path) -> None:
     sweep = load(sweeps / "small" / "table2")
     for size in (4, 32):
         gains = values(sweep, of("table2", f"table2/{size}_workers/std_1e-2/golden-ddp"))["rank0"]
-        assert sorted(gains) == [0, 1, 2] and all(20 < gain < 50 for gain in gains.values())
+        assert sorted(gains) == [Seed(0), Seed(1), Seed(2)] and all(20 < gain < 50 for gain in gains.values())
 
 
 def test_two_trials_of_one_cell_and_seed_are_refused(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def trial(grid: str, seed: int, processes: int = 1) -> Any:
     )
 
 
-def ended(planned: Any, seconds: float, outcome: str = "masked", reason: str | None = None) -> Any:
-    return SimpleNamespace(planned=planned, outcome=outcome, reason=reason, seconds=seconds, log=Path("here/log.txt"))
+def ended(planned: Any, seconds: float, outcome: str = "masked", reason: str | None = None, by: str = "this") -> Any:
+    log = Path("here/log.txt")
+    return SimpleNamespace(planned=planned, outcome=outcome, reason=reason, seconds=seconds, log=log, by=by)
 
 
 def text_of(progress: Progress) -> str:
@@ -60,7 +61,7 @@ def test_the_time_left_knows_how_many_run_at_a_time_and_what_each_grid_takes() -
     assert progress.seconds_left() == pytest.approx(9 * 1.0 / 2)  # nothing is known of the long ones yet
     progress.tell(ended(planned[6], 10.0))
     assert progress.seconds_left() == pytest.approx((5 * 1.0 + 3 * 10.0) / 2)
-    progress.tell(ended(planned[1], 0.0))  # another sweep ran it: no time of ours
+    progress.tell(ended(planned[1], 0.0, by="other"))  # no time of ours
     assert progress.seconds_left() == pytest.approx((4 * 1.0 + 3 * 10.0) / 2)
 
 

@@ -10,6 +10,7 @@ from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.experiment.plan import ABSENT
+from paftbench.seeds import Seed
 from paftbench.store import Planned
 
 NOISE = {"name": "noise", "model": "gaussian_noise", "degree": 0.1}
@@ -83,7 +84,7 @@ def test_an_axis_of_the_experiment_can_be_replaced_in_one_grid_alone() -> None:
 
 def test_seeds_and_cost_of_a_scale_replace_those_of_experiment_and_grids() -> None:
     scaled = parse_experiment(content(seeds=[3], cost="a day"), "scaled.yaml").at_scale("paper")
-    assert (scaled.cost, scaled.seeds, scaled.scale) == ("a day", (3,), "paper")
+    assert (scaled.cost, scaled.seeds, scaled.scale) == ("a day", (Seed(3),), "paper")
     assert {item.trial.seed for item in plan(scaled)} == {3}
     kept = parse_experiment(content(), "scaled.yaml").at_scale("paper")
     assert kept.cost == "seconds" and {item.trial.seed for item in plan(kept)} == {0, 1, 7}

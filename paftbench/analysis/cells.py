@@ -35,12 +35,12 @@ class Cell:
     @property
     def seeds(self) -> int:
         """How many different seeds have finished."""
-        return len({run.seed for run in self.done})
+        return len({run.sample for run in self.done})
 
     @property
     def claim(self) -> Claim:
         """What may be said of the judged metric: by the seeds that count, not by those that finished."""
-        return claim_of(len({run.seed for run in self.done if run.broke_down or run.metric(run.judge) is not None}))
+        return claim_of(len({run.sample for run in self.done if run.broke_down or run.metric(run.judge) is not None}))
 
     @property
     def fault(self) -> tuple[str, str]:
@@ -90,7 +90,7 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
         Cell(
             grid=grid,
             labels=_labels(runs[0], by),
-            runs=tuple(sorted(runs, key=lambda run: run.seed)),
+            runs=tuple(sorted(runs, key=lambda run: run.sample)),
             apart=_apart(runs[0], alike[grid, labels]),
         )
         for (grid, labels, _), runs in groups.items()
@@ -112,11 +112,13 @@ def _apart(run: Run, alike: Sequence[Run]) -> str:
 
 
 def flat(trial: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A trial's fields by dotted path, those of faults and mitigations by their names."""
+    """A trial's fields by dotted path, those of faults and mitigations by their names, of namesakes by their place."""
     fields: dict[str, Any] = {}
     for key, value in trial.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            value = {item["name"]: item for item in value}
+            names = [item.get("name") for item in value]
+            alone = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+            value = dict(zip(names if alone else map(str, range(len(names))), value, strict=True))
         fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return fields
 
@@ -162,7 +164,7 @@ def gap_over(sweep: Sweep, runs: Sequence[Run], view: View) -> tuple[float | Lit
     """The mean of the gaps that there are, and its spread: of ratios, so that the interval is an approximate one."""
     values = {run: gap_closed(sweep, run, view) for run in runs}
     gaps = {run: value for run, value in values.items() if isinstance(value, float)}
-    summary = summarise([run.seed for run in gaps], list(gaps.values()))
+    summary = summarise([run.sample for run in gaps], list(gaps.values()))
     if not gaps:
         return (NO_GAP if NO_GAP in values.values() else None), summary
     return summary.mean, summary

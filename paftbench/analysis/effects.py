@@ -9,6 +9,7 @@ from paftbench.analysis.quality import quality_lost
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import detectable
 from paftbench.analysis.text import number
+from paftbench.seeds import Seed
 
 ACCURACY: Final = "accuracy"  # a metric that is a share of examples
 _AGAINST: Final = {"golden": "golden", "ddp": "plain DDP"}
@@ -24,10 +25,10 @@ def detectable_of(sweep: Sweep, runs: Sequence[Run], view: View) -> dict[str, fl
 
 
 def _detectable(sweep: Sweep, pairs: Sequence[tuple[Run, Run | None]], view: View) -> float | None:
-    by_seed: dict[int, list[float]] = {}
+    by_seed: dict[Seed, list[float]] = {}
     for run, other in pairs:
         if other is not None and (lost := quality_lost(sweep, run, other, view)) is not None:
-            by_seed.setdefault(run.seed, []).append(lost)
+            by_seed.setdefault(run.sample, []).append(lost)
     return detectable([sum(group) / len(group) for group in by_seed.values()])
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from paftbench.analysis.cells import cells
-from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.analysis.runs import Run, Sweep, View, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
 
 _NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
@@ -41,7 +41,7 @@ class Panel:
     @cached_property
     def claimless(self) -> bool:
         """Fewer than 3 seeds."""
-        return claim_of(len({run.seed for runs in self.series.values() for run in runs})) == "none"
+        return claim_of(len(samples_of(run for runs in self.series.values() for run in runs))) == "none"
 
     @property
     def workload(self) -> str:
@@ -91,7 +91,8 @@ def panels(sweep: Sweep) -> list[Panel]:
         runs = [run for group in series.values() for run in group]
         seeds = {run.seed for run in runs}
         golden = [run for run in sweep.goldens(runs[0]) if run.seed in seeds and run.result is not None]
-        limit = [run for run in sweep.limits(runs[0]) if run.seed in seeds and run.result is not None]
+        samples = {run.sample for run in runs}
+        limit = [run for run in sweep.limits(runs[0]) if run.sample in samples and run.result is not None]
         ordered = {"golden": golden, **{name: group for name, group in series.items() if name != "averaging_limit"}}
         ordered["averaging_limit"] = limit or series.get("averaging_limit", [])
         found.append(Panel(sweep=sweep, grid=grid, series=_filled(ordered)))
@@ -118,7 +119,7 @@ def hardest(found: Sequence[Panel]) -> list[Panel]:
 
 
 def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
-    return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in series.items() if runs}
+    return {name: tuple(sorted(runs, key=lambda run: run.sample)) for name, runs in series.items() if runs}
 
 
 def fault_text(fault: Mapping[str, Any], steps: int, degree: bool = True) -> str:

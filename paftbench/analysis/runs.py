@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from paftbench.analysis.logs import checked_injections, checked_steps
 from paftbench.outcome import BROKE_DOWN
+from paftbench.seeds import Seed, parse_seed
 from paftbench.store import TRIAL, TrialRecord, read_record, read_results
 
 View = Literal["mean_model", "worst_rank", "rank0"]
@@ -47,6 +48,11 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.trial.get("seed", 0))
+
+    @cached_property
+    def sample(self) -> Seed:
+        """Which run of its cell it is, by its name: its seed, beside it the faults' where seeds are listed in pairs."""
+        return parse_seed(self.name.rpartition("/s")[2]) or Seed(self.seed)
 
     @property
     def grid(self) -> str:
@@ -87,9 +93,9 @@ class Run:
         return _text_without(self.trial, "mitigations")
 
     @cached_property
-    def place(self) -> tuple[str, int, bool, str]:
-        """Where a run stands in its grid: its seed, and its labels but for the mitigation."""
-        return self.grid, self.seed, self.faulty, _text_without(self.labels, "mitigation")
+    def place(self) -> tuple[str, Seed, bool, str]:
+        """Where a run stands in its grid: its seeds, and its labels but for the mitigation."""
+        return self.grid, self.sample, self.faulty, _text_without(self.labels, "mitigation")
 
     @property
     def faulty(self) -> bool:
@@ -158,7 +164,7 @@ class Sweep:
         return {run.same_but_mitigations: run for run in self.everything if not run.trial.get("mitigations")}
 
     @cached_property
-    def _plain_by_place(self) -> dict[tuple[str, int, bool, str], Run]:
+    def _plain_by_place(self) -> dict[tuple[str, Seed, bool, str], Run]:
         return {run.place: run for run in reversed(self._plain.values())}
 
     @cached_property
@@ -220,6 +226,15 @@ def _siblings(directory: Path) -> Iterator[Run]:
         if path.parent != directory:
             with suppress(ValueError, LookupError):
                 yield Run(record=read_record(path.parent))
+
+
+def samples_of(runs: Iterable[Run]) -> list[Seed]:
+    """The different samples of runs that have faults, in order; of all of them where none has.
+
+    Golden and clean runs have no faults, and one run for all fault seeds of a seed.
+    """
+    runs = list(runs)
+    return sorted({run.sample for run in runs if run.faulty} or {run.sample for run in runs})
 
 
 def _by_setting(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -4,7 +4,7 @@ Fewer than 3 seeds: numbers, no claim. 3 or 4: every point and the range. 5 and 
 over seeds, which is the paired one where the values are differences or ratios within a seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite, sqrt
@@ -34,13 +34,13 @@ def claim_of(seeds: int) -> Claim:
     return "none" if seeds < 3 else "range" if seeds < 5 else "interval"
 
 
-def summarise(seeds: Sequence[int], values: Sequence[float | None]) -> Summary:
+def summarise(seeds: Sequence[Hashable], values: Sequence[float | None]) -> Summary:
     """Mean and spread of one value per run; `seeds[i]` is the seed of `values[i]`, None was not measured.
 
     Several runs of a seed count once, as their mean. A value that is not finite makes the mean so, without a spread: it
     is not left out.
     """
-    groups: dict[int, list[float]] = {}
+    groups: dict[Hashable, list[float]] = {}
     for seed, value in zip(seeds, values, strict=True):
         if value is not None:
             groups.setdefault(seed, []).append(value)

@@ -38,7 +38,7 @@ def rows(directory: Path, by: str | None = None) -> list[Row]:
 
 def _row(sweep: Sweep, cell: Cell) -> Row:
     judge = cell.runs[0].judge
-    seeds = [run.seed for run in cell.done]
+    seeds = [run.sample for run in cell.done]
     metrics = {view: summarise(seeds, [quality(sweep, run, view) for run in cell.done]) for view in VIEWS}
     gaps = {view: gap_over(sweep, cell.done, view) for view in VIEWS}
     parts = {key: _parts(cell, key) for key in _PARTS}

@@ -119,7 +119,7 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
         check_margin(float(sweep.selected[0].planned["tolerance"]), str(sweep.selected[0].planned["experiment"]))
     again = f"{command} --baseline {shlex.quote(str(files.baseline))} --update"
     if files.update:
-        seeds = min(len({run.seed for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
+        seeds = min(len({run.sample for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
         if seeds < FEWEST and mode is Mode.BOUND:
             raise ValueError(
                 f"a baseline of {seeds} seeds could never pass: bounds are claims, which need {FEWEST}; "
@@ -162,6 +162,7 @@ def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mo
     from paftbench.analysis.check.baseline import make, write
     from paftbench.analysis.check.bound import too_fine
     from paftbench.analysis.check.finding import Finding
+    from paftbench.analysis.runs import samples_of
 
     failed = any(finding.source == "trial" for finding in findings)
     if not failed:
@@ -174,7 +175,7 @@ def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mo
         value="baseline",
         source="baseline",
         verdict="fail" if failed else "pass",
-        seeds=len({run.seed for run in sweep.selected}),
+        seeds=len(samples_of(sweep.selected)),
         reason=f"{path} is not written: a trial failed" if failed else f"written to {path}; review its diff",
     )
 

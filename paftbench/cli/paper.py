@@ -57,7 +57,7 @@ def paper(
     placement: sweeping.PlacementField = None,
     procs: sweeping.ProcsField = None,
     device: sweeping.DeviceField = None,
-    engine: sweeping.EngineName = sweeping.Engine.LOCAL,
+    engine: sweeping.EngineName = sweeping.LOCAL,
     stop_at_error: sweeping.StopAtError = False,
     retry_errors: sweeping.RetryErrors = False,
     force: sweeping.Force = False,
@@ -71,11 +71,11 @@ def paper(
         raise ValueError(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
     from paftbench.sweep import Policy
 
+    local = sweeping.local_engine(jobs, engine)
     plugins = load_plugins(plugin)
     overrides += sweeping.fields(placement, procs, device)
     plans = planned(items, scale, overrides, keyword, plugins, data_needed=not plan_only)
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=rerun_stale, stop_at_error=stop_at_error)
-    local = sweeping.local_engine(jobs)
     root = root_of(out, scale)
     if plan_only:
         from paftbench.cli.paper_plan import show

@@ -41,6 +41,7 @@ class Progress:
         self._to_run = len(to_run)
         self._slots = slots
         self._finished = 0
+        self._by: Counter[str] = Counter()
         self._last = ""
         self._begin = time.monotonic()
         self._live: Any = None
@@ -64,17 +65,19 @@ class Progress:
         if self._live is not None:
             self._live.stop()
         if self._finished:
-            message(f"{self._finished} of {self._to_run} trials run in {duration(time.monotonic() - self._begin)}")
+            message(self._told(time.monotonic() - self._begin))
 
     def tell(self, finished: "Finished") -> None:
         """One trial has ended."""
         self._finished += 1
+        self._by[finished.by] += 1
         tally = self._tallies[finished.planned.grid]
         tally.done += 1
         tally.outcomes[finished.outcome] += 1
-        if finished.seconds > 0:  # else another sweep has run it
+        if finished.by == "this":
             tally.slot_seconds.append(finished.seconds * min(finished.planned.trial.processes, self._slots))
-        self._last = f"{finished.outcome:<15} {finished.seconds:6.1f} s  {finished.planned.name}"
+        took = {"this": f"{finished.seconds:6.1f} s", "other": " (other)", "none": "       -"}[finished.by]
+        self._last = f"{finished.outcome:<15} {took}  {finished.planned.name}"
         line = self._last
         if finished.outcome in FAILED:
             last = (finished.reason or "").strip().splitlines()
@@ -115,9 +118,15 @@ class Progress:
             whole.add_row(Text(f"last: {self._last}", overflow="ellipsis", no_wrap=True))
         return whole
 
+    def _told(self, elapsed: float, what: str = "trials run") -> str:
+        """What this sweep ran; beside it, and not counted in it, what another did, and what could not run."""
+        text = f"{self._by['this']} of {self._to_run} {what} in {duration(elapsed)}"
+        text += f", {self._by['other']} by another sweep" if self._by["other"] else ""
+        return text + (f", {self._by['none']} not run" if self._by["none"] else "")
+
     def _summary(self) -> str:
         elapsed = time.monotonic() - self._begin
-        text = f"{self._finished} of {self._to_run} run in {duration(elapsed)}"
+        text = self._told(elapsed, "run")
         left = self.seconds_left()
         if left is not None:
             text += f", {60 * self._finished / max(elapsed, 1e-9):.1f} a minute, about {duration(left)} left"

@@ -20,7 +20,7 @@ def run(
     placement: sweeping.PlacementField = None,
     procs: sweeping.ProcsField = None,
     device: sweeping.DeviceField = None,
-    engine: sweeping.EngineName = sweeping.Engine.LOCAL,
+    engine: sweeping.EngineName = sweeping.LOCAL,
     stop_at_error: sweeping.StopAtError = False,
     retry_errors: sweeping.RetryErrors = False,
     force: sweeping.Force = False,
@@ -32,6 +32,7 @@ def run(
     from paftbench.experiment.forecast import Forecast
     from paftbench.sweep import Policy
 
+    local = sweeping.local_engine(jobs, engine)
     plugins = load_plugins(plugin)
     given = [*(overrides or []), *sweeping.fields(placement, procs, device)]
     everything = plan(load(experiment), given, plugins=plugins)
@@ -40,7 +41,6 @@ def run(
         raise LookupError(f"-k {keyword!r} matches none of {len(everything)} trials; list them with -n")
     root = out / everything[0].experiment
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=rerun_stale, stop_at_error=stop_at_error)
-    local = sweeping.local_engine(jobs)
     if not plan_only:
         return sweeping.swept(root, selected, policy, local)
     records = sweeping.records_of(root, selected)

@@ -34,12 +34,6 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-class Engine(StrEnum):
-    """What places trials."""
-
-    LOCAL = "local"
-
-
 PlanOnly = Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time (default: one per core).")
@@ -51,12 +45,14 @@ Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results g
 PlacementField = Annotated[Placement | None, typer.Option("--placement", help="The field placement.")]
 ProcsField = Annotated[int | None, typer.Option("--procs", metavar="P", help="The field procs.")]
 DeviceField = Annotated[Device | None, typer.Option("--device", help="The field device.")]
-EngineName = Annotated[Engine, typer.Option("--engine", help="What places trials.")]
+EngineName = Annotated[str, typer.Option("--engine", metavar="local|slurm|ray", help="What places trials.")]
 StopAtError = Annotated[bool, typer.Option("-x", help="Stop at the first trial that ends in error.")]
 RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Run again what ended in error.")]
 Force = Annotated[bool, typer.Option("--force", help="Run again what is done.")]
 RerunStale = Annotated[bool, typer.Option("--rerun-stale", help="Run again what a changed plugin produced.")]
 OUT = Path("results/runs")
+LOCAL = "local"
+ENGINES = (LOCAL, "slurm", "ray")
 
 
 def fields(placement: Placement | None, procs: int | None, device: Device | None) -> list[str]:
@@ -76,10 +72,15 @@ def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Plan
     return with_goldens([item for item in everything if matches(item.name)], everything)
 
 
-def local_engine(jobs: int | None) -> "LocalEngine":
-    """This machine, with a process per core where the user says no number."""
+def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
+    """This machine, with a process per core where the user says no number; `LookupError` for another engine."""
     from paftbench.engines.local import LocalEngine
+    from paftbench.plugins import did_you_mean
 
+    if name not in ENGINES:
+        raise LookupError(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
+    if name != LOCAL:
+        raise LookupError(f"--engine (what places trials): {name} is not installed; this version has {LOCAL}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return LocalEngine(cores if jobs is None else jobs)
 
@@ -96,10 +97,11 @@ class Listed:
     COLUMNS = ("id", "name", "state", "strikes", "seconds")
 
     def row(self) -> tuple[str, ...]:
-        from paftbench.experiment.forecast import expected_strikes
+        from paftbench.experiment.strikes import strikes_of
 
         predicted = "-" if self.seconds is None else f"{self.seconds:.1f}"
-        strikes = f"{expected_strikes(self.planned.trial):.4g}"
+        expected = strikes_of(self.planned.trial)
+        strikes = f"{'' if expected.exact else '~'}{expected.count:.4g}"
         return self.planned.id, self.planned.name, self.state, strikes, predicted
 
 

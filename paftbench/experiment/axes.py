@@ -4,10 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
-from paftbench.plugins import did_you_mean
+from paftbench.experiment.shapes import plain_mapping
+from paftbench.plugins import brief
+from paftbench.seeds import Seed
 from paftbench.store import Label
+
+MOST_SEEDS: Final = 10_000
+LONGEST_LABEL: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +33,7 @@ class Axis:
 def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
     """Label axes (a mapping of labels to changes) and field axes (a list of values for a field)."""
     axes = []
-    for name, choices in plain_mapping(content or {}, where, None).items():
+    for name, choices in plain_mapping({} if content is None else content, where, None).items():
         if name in ("seed", "seeds"):
             raise ValueError(f"{where}: {name} is no axis; use seeds, which all cells share")
         if isinstance(choices, Mapping) and choices:
@@ -36,15 +41,14 @@ def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
         elif isinstance(choices, list) and choices:
             axes.append(field_axis(name, choices))
         else:
-            raise ValueError(f"{where}.{name}: expected a list of values or labels with their changes, got {choices!r}")
+            raise ValueError(
+                f"{where}.{name}: expected a list of values or labels with their changes, got {brief(choices)}"
+            )
     return tuple(axes)
 
 
 def _label_axis(name: str, choices: Mapping[Any, Any], where: str) -> Axis:
-    labels = [str(label) for label in choices]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"{where}: the label {label!r} is given twice")
+    labels = [_printable(str(label), where) for label in choices]
     changes = [{} if content is None else content for content in choices.values()]
     plain = [plain_mapping(c, f"{where}.{label}", None) for label, c in zip(labels, changes, strict=True)]
     return Axis(name=name, choices=tuple(zip(labels, plain, strict=True)), is_field=False)
@@ -53,31 +57,40 @@ def _label_axis(name: str, choices: Mapping[Any, Any], where: str) -> Axis:
 def field_axis(name: str, values: list[Any], *, optional: bool = False) -> Axis:
     """An axis over the values of one field of a trial; a value given twice counts once."""
     unique = {json.dumps(value, sort_keys=True, default=str): value for value in values}
-    choices = tuple((_label(text, value), {name: value}) for text, value in unique.items())
+    choices = tuple((_label(text, value, name), {name: value}) for text, value in unique.items())
     return Axis(name=name, choices=choices, is_field=True, optional=optional)
 
 
-def parse_seeds(content: Any, where: str) -> tuple[int, ...]:
-    """`5` is 0 to 4; a list is itself."""
-    if isinstance(content, int) and not isinstance(content, bool) and content >= 1:
-        return tuple(range(content))
-    seeds = content if isinstance(content, list | tuple) else [None]
-    if not seeds or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in seeds):
-        raise ValueError(f"{where}: seeds must be a number >= 1 or a list of numbers >= 0, got {content!r}")
-    if max(seeds) >= 2**63:
-        raise ValueError(f"{where}: seeds must be below 2**63, got {max(seeds)}")
-    return tuple(dict.fromkeys(seeds))
+def parse_seeds(content: Any, where: str) -> tuple[Seed, ...]:
+    """`5` is 0 to 4; a list is itself, its items seeds or pairs of a seed and a fault seed."""
+    if _is_whole(content) and content >= 1:
+        if content > MOST_SEEDS:
+            raise ValueError(f"{where}: seeds must be at most {MOST_SEEDS}, got {content}")
+        return tuple(map(Seed, range(content)))
+    items = content if isinstance(content, list | tuple) else []
+    pairs = [item if isinstance(item, list | tuple) and len(item) == 2 else [item] for item in items]
+    if not pairs or any(not _is_whole(seed) or seed < 0 for pair in pairs for seed in pair):
+        raise ValueError(
+            f"{where}: seeds must be a number >= 1 or a list of numbers >= 0, got {brief(content)}; a pair of numbers "
+            "in the list is [seed, fault_seed]"
+        )
+    if (largest := max(max(pair) for pair in pairs)) >= 2**63:
+        raise ValueError(f"{where}: seeds must be below 2**63, got {largest}")
+    return tuple({str(seed): seed for seed in (Seed(*pair) for pair in pairs)}.values())
 
 
-def plain_mapping(content: Any, where: str, known: Any) -> dict[str, Any]:
-    """A copy of a YAML mapping whose keys are all in `known` (None: any); `ValueError` of one line otherwise."""
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: expected a mapping, got {content!r}")
-    for key in content:
-        if known is not None and key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)}")
-    return {str(key): value for key, value in content.items()}
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _label(text: str, value: Any) -> Label:
-    return value if isinstance(value, str | int | float | bool) or value is None else text
+def _label(text: str, value: Any, where: str) -> Label:
+    if isinstance(value, str):
+        return _printable(value, where)
+    return value if isinstance(value, int | float | bool) or value is None else text
+
+
+def _printable(label: str, where: str) -> str:
+    """A label stands in names, which are lines of listings."""
+    if not label or not label.isprintable() or len(label) > LONGEST_LABEL:
+        raise ValueError(f"{where}: a label must be 1 to {LONGEST_LABEL} printable characters, got {brief(label)}")
+    return label

@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
 from paftbench.plugins import did_you_mean
+from paftbench.seeds import Seed
 from paftbench.store import Label
 
+MOST_TRIALS: Final = 20_000  # what is planned in seconds
 _SETTINGS = ("golden", "clean", "averaging_limit", "judge", "tolerance")
 _LISTS = ("faults", "mitigations")
 Choices = tuple[tuple[Axis, Label], ...]
@@ -24,14 +27,14 @@ class Cell:
     grid: str
     choices: Choices
     spec: Mapping[str, Any]
-    seeds: tuple[int, ...]
+    seeds: tuple[Seed, ...]
 
     def choices_beside(self, fields: frozenset[str]) -> Choices:
         """The choices on axes that change anything but `fields`."""
         return tuple((axis, label) for axis, label in self.choices if not axis.touches <= fields)
 
 
-def name_of(grid: str, choices: Choices, seed: int, first: Sequence[str] = ()) -> str:
+def name_of(grid: str, choices: Choices, seed: Seed, first: Sequence[str] = ()) -> str:
     """`<grid>/<label>.../<field=value>.../s<seed>`."""
     labels = [str(label) for axis, label in choices if not axis.is_field]
     values = [f"{axis.name}={label}" for axis, label in choices if axis.is_field]
@@ -72,12 +75,12 @@ def overridden(
 
 def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]:
     """Every cell in the order of grids and axes; label axes act before field axes, `fixed` last."""
+    _check_axes(experiment)
     for grid in experiment.grids:
-        given = {axis.name for axis in grid.axes}
-        axes = [*(axis for axis in experiment.axes if axis.name not in given), *grid.axes]
+        base, axes = _base_of(experiment, grid), _axes_of(experiment, grid)
         for chosen in product(*(axis.choices for axis in axes)):
             pairs = [(axis, label, changes) for axis, (label, changes) in zip(axes, chosen, strict=True)]
-            spec = _base_of(experiment, grid)
+            spec = base
             for axis, _, changes in pairs:
                 spec = spec if axis.is_field else merged(spec, changes)
             lacking = [axis for axis in axes if axis.optional and not _applies(spec, axis.name)]
@@ -105,10 +108,30 @@ def _with_field(spec: dict[str, Any], changes: Mapping[str, Any], where: str) ->
 
 def _base_of(experiment: Experiment, grid: Grid) -> dict[str, Any]:
     """The mapping that the axes of a grid start from."""
-    spec = merged(experiment.base, grid.set)
-    for changes in grid.over:
+    spec: dict[str, Any] = {}
+    for changes in (experiment.base, grid.set, *grid.over):
         spec = merged(spec, changes)
     return spec
+
+
+def _axes_of(experiment: Experiment, grid: Grid) -> list[Axis]:
+    """The experiment's axes but for those that the grid has itself, and the grid's."""
+    given = {axis.name for axis in grid.axes}
+    return [*(axis for axis in experiment.axes if axis.name not in given), *grid.axes]
+
+
+def _check_axes(experiment: Experiment) -> None:
+    """`ValueError` for more trials than can be planned in seconds, and for axes that say a trial's length twice."""
+    trials = 0
+    for grid in experiment.grids:
+        axes = _axes_of(experiment, grid)
+        trials += prod(len(axis.choices) for axis in axes) * len(grid.seeds or experiment.seeds or "1")
+        if {"steps", "epochs"} <= {axis.name for axis in axes if axis.is_field}:
+            raise ValueError(
+                f"{experiment.source}: grid {grid.name}: steps and epochs say the same: only one can be an axis"
+            )
+    if trials > MOST_TRIALS:
+        raise ValueError(f"{experiment.source}: more than {MOST_TRIALS} trials; split it into several experiments")
 
 
 def _applies(spec: Mapping[str, Any], key: str) -> bool:
@@ -165,7 +188,9 @@ def _require_target(experiment: Experiment, key: str) -> None:
         return
     field = key.partition(".")[0]
     specs = [spec for grid in experiment.grids for spec in _variants(experiment, grid)]
-    names = {str(item.get("name", item.get("model"))) for spec in specs for item in spec.get(field) or ()}
+    lists = [spec[field] for spec in specs if isinstance(spec.get(field), list)]
+    items = [item for listed in lists for item in listed if isinstance(item, Mapping)]
+    names = {str(item.get("name", item.get("model"))) for item in items}
     raise LookupError(f"{key}: no {field[:-1]} of this experiment has the name{did_you_mean(key.split('.')[1], names)}")
 
 

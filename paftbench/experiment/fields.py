@@ -7,20 +7,30 @@ from typing import Any
 from paftbench.plugins import did_you_mean
 
 _LISTS = {"faults": "fault", "mitigations": "mitigation"}
+_LENGTHS = ("steps", "epochs")
 
 
 def merged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`spec` with `changes` applied, both left as they were.
 
     Mappings merge, unless the change names another plugin (`workload: {name: gpt2}` over a resnet), which replaces;
-    lists replace; dotted keys set one field.
+    lists replace; dotted keys set one field. A trial's length is said once: `epochs` take the place of `steps`, and the
+    other way round; `ValueError` for changes that say both.
     """
+    given = [name for name in _LENGTHS if changes.get(name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"steps and epochs say the same: give one, got {changes['steps']!r} and {changes['epochs']!r}")
+    kept = {key: value for key, value in spec.items() if not given or key not in _LENGTHS}
+    return _merged(kept, changes)
+
+
+def _merged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     result = deepcopy(dict(spec))
     for key, value in changes.items():
         if "." in key:
             set_field(result, key, deepcopy(value))
         elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping) and _same_name(result[key], value):
-            result[key] = merged(result[key], value)
+            result[key] = _merged(result[key], value)
         else:
             result[key] = deepcopy(value)
     return result

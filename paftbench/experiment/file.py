@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from paftbench.expectation import BOUNDS, Expectation
-from paftbench.experiment.axes import Axis, parse_axes, parse_seeds, plain_mapping
+from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
+from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
-from paftbench.plugins import did_you_mean
+from paftbench.plugins import brief, did_you_mean
+from paftbench.seeds import Seed
 from paftbench.store import SCHEMA, Judge
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
@@ -27,7 +29,7 @@ class Grid:
     name: str
     set: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = ()
-    seeds: tuple[int, ...] | None = None
+    seeds: tuple[Seed, ...] | None = None
     over: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -45,7 +47,7 @@ class Experiment:
     base: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = ()
     grids: tuple[Grid, ...] = _WHOLE
-    seeds: tuple[int, ...] | None = None
+    seeds: tuple[Seed, ...] | None = None
     golden: bool = True
     clean: bool = False
     averaging_limit: bool = False
@@ -123,14 +125,15 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 def parse_experiment(content: Any, source: str) -> Experiment:
     """An experiment from the plain values of its file."""
     values = plain_mapping(content, source, ["schema", *_fields_of(Experiment)])
-    if values.pop("schema", SCHEMA) != SCHEMA:
-        raise ValueError(f"{source}: schema {content['schema']!r} is not {SCHEMA}, the one this version reads")
+    schema = values.pop("schema", SCHEMA)
+    if isinstance(schema, bool) or schema != SCHEMA:
+        raise ValueError(f"{source}: schema {brief(schema)} is not {SCHEMA}, the one this version reads")
     if not isinstance(values.get("name"), str) or not _NAME.fullmatch(values["name"]):
-        raise ValueError(f"{source}: name must be words joined by '/', got {values.get('name')!r}")
+        raise ValueError(f"{source}: name must be words joined by '/', got {brief(values.get('name'))}")
     check_settings(values, source)
     for key in ("about", "cost"):
-        values[key] = str(values.get(key) or "")
-    values["base"] = plain_mapping(values.get("base") or {}, f"{source}: base", None)
+        values[key] = text_of(values, key, source)
+    values["base"] = optional_mapping(values, "base", f"{source}: ")
     values["axes"] = parse_axes(values.get("axes"), f"{source}: axes")
     if "grids" in values:
         values["grids"] = _grids(values["grids"], source)
@@ -147,30 +150,32 @@ def check_settings(values: Mapping[str, Any], where: str) -> None:
     """`ValueError` for a setting of the whole experiment that is out of its range."""
     for key in ("golden", "clean", "averaging_limit"):
         if not isinstance(values.get(key, True), bool):
-            raise ValueError(f"{where}: {key} must be true or false, got {values[key]!r}")
+            raise ValueError(f"{where}: {key} must be true or false, got {brief(values[key])}")
     judge, tolerance = values.get("judge", "worst_rank"), values.get("tolerance", 0.0)
     if judge not in get_args(Judge):
-        raise ValueError(f"{where}: judge {judge!r} is not known{did_you_mean(str(judge), get_args(Judge))}")
+        raise ValueError(f"{where}: judge {brief(judge)} is not known{did_you_mean(str(judge), get_args(Judge))}")
     if not _is_number(tolerance) or tolerance < 0:
-        raise ValueError(f"{where}: tolerance (in the metric's unit) must be a number >= 0, got {tolerance!r}")
+        raise ValueError(f"{where}: tolerance (in the metric's unit) must be a number >= 0, got {brief(tolerance)}")
 
 
 def _grids(content: Any, source: str) -> tuple[Grid, ...]:
     if not isinstance(content, list) or not content:
-        raise ValueError(f"{source}: grids must be a list with at least one grid, got {content!r}")
+        raise ValueError(f"{source}: grids must be a list with at least one grid, got {brief(content)}")
     grids: list[Grid] = []
     for i, item in enumerate(content):
         values = plain_mapping(item, f"{source}: grids[{i}]", _fields_of(Grid))
         name = values.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-            raise ValueError(f"{source}: grids[{i}]: name must be a word other than golden and clean, got {name!r}")
+            raise ValueError(
+                f"{source}: grids[{i}]: name must be a word other than golden and clean, got {brief(name)}"
+            )
         if name in [grid.name for grid in grids]:
             raise ValueError(f"{source}: two grids are called {name!r}")
         where = f"{source}: grid {name}"
         grids.append(
             Grid(
                 name=name,
-                set=plain_mapping(values.get("set") or {}, f"{where}: set", None),
+                set=optional_mapping(values, "set", f"{where}: "),
                 axes=parse_axes(values.get("axes"), f"{where}: axes"),
                 seeds=parse_seeds(values["seeds"], where) if "seeds" in values else None,
             )
@@ -179,29 +184,30 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
 
 
 def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectation, ...]:
-    if not isinstance(content or [], list):
-        raise ValueError(f"{where}: expected a list, got {content!r}")
+    items = [] if content is None else content
+    if not isinstance(items, list):
+        raise ValueError(f"{where}: expected a list, got {brief(content)}")
     known = sorted({"grid", "seed", "mitigation", *(axis.name for axis in axes)})
-    return tuple(_expectation(item, f"{where}[{i}]", known) for i, item in enumerate(content or []))
+    return tuple(_expectation(item, f"{where}[{i}]", known) for i, item in enumerate(items))
 
 
 def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     values = plain_mapping(item, where, Expectation.__dataclass_fields__)
-    selected = plain_mapping(values.get("where") or {}, f"{where}.where", known)
+    selected = optional_mapping(values, "where", f"{where}.", known)
     values["where"] = {key: tuple(value) if isinstance(value, list) else value for key, value in selected.items()}
     for key, labels in values["where"].items():
         if labels == ():
             raise ValueError(f"{where}.where: {key} lists no label")
     if not isinstance(values.get("value"), str):
-        raise ValueError(f"{where}: value must name a measured value, got {values.get('value')!r}")
+        raise ValueError(f"{where}: value must name a measured value, got {brief(values.get('value'))}")
     if not any(bound in values for bound in BOUNDS):
         raise ValueError(f"{where}: a bound is missing, one of {', '.join(BOUNDS)}")
     for bound in ("at_least", "at_most"):
         if bound in values and not _is_number(values[bound]):
-            raise ValueError(f"{where}: {bound} must be a number, got {values[bound]!r}")
+            raise ValueError(f"{where}: {bound} must be a number, got {brief(values[bound])}")
     never = values.get("never", [])
     if not isinstance(never, list) or not all(isinstance(outcome, str) for outcome in never):
-        raise ValueError(f"{where}: never must be a list of outcomes, got {never!r}")
+        raise ValueError(f"{where}: never must be a list of outcomes, got {brief(never)}")
     values["never"] = tuple(never)
     try:
         return Expectation(**values)

@@ -4,30 +4,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from paftbench.config import DTYPES, Trial
-from paftbench.faults import MEMORY_SITES, Fault, RandomRanks, Site
-from paftbench.layout import Layout
+from paftbench.experiment.strikes import expected_strikes, layout_of
+from paftbench.faults import MEMORY_SITES, Site
 from paftbench.mitigations.contract import Mitigation
 from paftbench.schedules import Burst
 from paftbench.store import Planned, TrialRecord, find_trials, read_record
-from paftbench.workloads.contract import Workload
-
-
-@cache
-def layout_of(workload: Workload) -> Layout:
-    """The parameters of a workload's model, built without memory where the model allows it."""
-    try:
-        with torch.device("meta"):
-            return Layout.of(workload.skeleton())
-    except (RuntimeError, NotImplementedError):
-        return Layout.of(workload.skeleton())
 
 
 def check_faults(trial: Trial, where: str) -> None:
@@ -50,33 +36,6 @@ def check_faults(trial: Trial, where: str) -> None:
                 raise ValueError(f"{where}: fault {fault.name!r}: {error}") from None
 
 
-def expected_strikes(trial: Trial) -> float:
-    """Strikes of all faults over all steps and ranks of a resolved trial."""
-    return sum(
-        _expected(fault, trial.workload, trial.steps, trial.world_size, trial.precision) * _spaces(fault, trial)
-        for fault in trial.faults
-    )
-
-
-@cache
-def _expected(fault: Fault, workload: Workload, steps: int, world_size: int, precision: str) -> float:
-    size = sum(slot.stop - slot.start for slot in layout_of(workload).select(fault.parameters))
-    shares = ((step, fault.schedule.share(step)) for step in range(steps))
-    per_rank = sum(share * fault.model.expected(size, step, DTYPES[precision]) for step, share in shares if share > 0)
-    return per_rank * _struck_ranks(fault, world_size)
-
-
-def _spaces(fault: Fault, trial: Trial) -> int:
-    """The flat spaces that a fault strikes at its site: each kind of optimizer state is one."""
-    return len(trial.optimizer.state_kinds) if fault.site is Site.OPTIMIZER_STATE else 1
-
-
-def _struck_ranks(fault: Fault, world_size: int) -> int:
-    if isinstance(fault.ranks, RandomRanks):
-        return fault.ranks.count
-    return world_size if fault.ranks == "all" else len(fault.ranks)
-
-
 def warnings_of(planned: Iterable[Planned]) -> list[str]:
     """What is legal and probably not meant, one line per kind and cell; seeds do not repeat a line."""
     cells = {item.name.rpartition("/")[0]: item.trial for item in planned}
@@ -91,8 +50,8 @@ def _warnings(trial: Trial) -> Iterator[str]:
         if isinstance(fault.schedule, Burst) and fault.schedule.every > trial.steps:
             yield f"fault {fault.name!r}: a burst every {fault.schedule.every} steps, the trial has {trial.steps}"
     for mitigation in trial.mitigations:
-        period = getattr(mitigation, "period", 0)
-        if period > trial.steps:
+        period = mitigation.steps_per_sync
+        if period is not None and period > trial.steps:
             yield f"{mitigation.name}: period {period} is more than the trial's {trial.steps} steps"
     names = " and ".join(mitigation.name for mitigation in trial.mitigations)
     if names and not any(type(mitigation).on_step is not Mitigation.on_step for mitigation in trial.mitigations):

@@ -6,9 +6,8 @@ from functools import cache
 from typing import Final
 
 from paftbench.config import DTYPES, Trial
-from paftbench.experiment.forecast import layout_of
 from paftbench.experiment.plan import ABSENT
-from paftbench.schedules import Schedule
+from paftbench.experiment.strikes import layout_of
 from paftbench.store import Planned
 from paftbench.workloads.contract import Cost, Workload
 from paftbench.workloads.data import KNOWN
@@ -68,7 +67,7 @@ def operations(trial: Trial) -> float | None:
 
 def disk_bytes(trial: Trial) -> int:
     """What the records of a resolved trial take; sparse strikes are counted as one row for a rank and step."""
-    strikes = sum(_struck_steps(fault.schedule, trial.steps) for fault in trial.faults)
+    strikes = sum(fault.schedule.count(0, trial.steps) for fault in trial.faults)
     rows = min(strikes * trial.world_size, STRIKE_ROWS * trial.processes)
     return RECORD + trial.steps * (STEP_ROW + STEP_ROW_PER_RANK * trial.world_size) + round(rows * STRIKE_ROW)
 
@@ -106,11 +105,6 @@ def _window(workload: Workload) -> int:
 def _hours(trial: Trial, tflops: float) -> float | None:
     count = operations(trial)
     return None if count is None else count / (tflops * 1e12) / 3600
-
-
-@cache
-def _struck_steps(schedule: Schedule, steps: int) -> float:
-    return sum(schedule.share(step) for step in range(steps))
 
 
 @cache

@@ -1,6 +1,6 @@
 """From an experiment to the trials of its sweep: golden runs, cells, clean runs, averaging limits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from paftbench.experiment.forecast import check_faults
 from paftbench.experiment.overrides import parse_override
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build_named, source_sha256
+from paftbench.seeds import Seed
 from paftbench.store import Label, Planned
 from paftbench.workloads.contract import DataId, Workload
 
@@ -46,6 +47,7 @@ def plan(
     cells = [(cell, _trial(cell, experiment, identities.device)) for cell in cells_of(experiment, fixed)]
     planned: dict[str, Planned] = {}
     names: dict[tuple[str, str], str] = {}
+    ids: dict[str, str] = {}
     for draft in _drafts(experiment, cells):
         trial = identities.resolved(draft.trial)
         data = identities.data(trial.workload)
@@ -54,6 +56,8 @@ def plan(
         if draft.is_cell and names.setdefault((draft.grid, own), draft.name) != draft.name:
             both = f"{names[draft.grid, own]} and {draft.name}"
             raise ValueError(f"{experiment.source}: {both} are the same trial: an axis between them changes nothing")
+        if own not in planned and ids.setdefault(draft.name, own) != own:
+            raise ValueError(f"{experiment.source}: two different trials are called {draft.name}: change a label")
         planned.setdefault(
             own,
             Planned(
@@ -148,9 +152,9 @@ def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
         yield from _shared("golden", cells, _golden, _FAULTS | _MITIGATIONS)
     for cell, trial in cells:
         labels = {axis.name: label for axis, label in cell.choices}
-        for seed in cell.seeds:
+        for seed in _seeds_of(cell, trial, experiment.source):
             name = name_of(cell.grid, cell.choices, seed)
-            yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(trial, seed=seed), is_cell=True)
+            yield _Draft(grid=cell.grid, name=name, labels=labels, trial=_seeded(trial, seed), is_cell=True)
     if experiment.clean:
         yield from _shared("clean", cells, _clean, _FAULTS)
     if experiment.averaging_limit:
@@ -162,7 +166,25 @@ def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
                 limit = replace(trial, mitigations=(regather,))
                 for seed in cell.seeds:
                     name = name_of(cell.grid, choices, seed, first=("averaging_limit",))
-                    yield _Draft(grid=cell.grid, name=name, labels=labels, trial=replace(limit, seed=seed))
+                    yield _Draft(grid=cell.grid, name=name, labels=labels, trial=_seeded(limit, seed))
+
+
+def _seeds_of(cell: Cell, trial: Trial, source: str) -> Sequence[Seed]:
+    """The cell's; without faults no trial differs in the faults' seed."""
+    if any(seed.fault_seed is not None for seed in cell.seeds) and trial.fault_seed is not None:
+        raise ValueError(
+            f"{source}: {cell.grid}: fault_seed {trial.fault_seed} stands beside seeds that list it in pairs"
+        )
+    return cell.seeds if trial.faults else _faultless(cell.seeds)
+
+
+def _faultless(seeds: Iterable[Seed]) -> list[Seed]:
+    return list(dict.fromkeys(Seed(seed.seed) for seed in seeds))
+
+
+def _seeded(trial: Trial, seed: Seed) -> Trial:
+    own = trial.fault_seed if seed.fault_seed is None else seed.fault_seed
+    return replace(trial, seed=seed.seed, fault_seed=own)
 
 
 def _golden(trial: Trial) -> Trial:
@@ -180,20 +202,20 @@ def _shared(kind: str, cells: Cells, change: Callable[[Trial], Trial], dropped: 
     names: dict[str, set[Trial]] = {}
     for (cell, _), setting in zip(cells, settings, strict=True):
         _, choices = firsts.setdefault(setting, (cell, cell.choices_beside(dropped)))
-        names.setdefault(name_of(kind, choices, 0), set()).add(setting)
+        names.setdefault(name_of(kind, choices, Seed(0)), set()).add(setting)
     seen = set()
     for (own, _), setting in zip(cells, settings, strict=True):
         cell, choices = firsts[setting]
-        ambiguous = len(names[name_of(kind, choices, 0)]) > 1
+        ambiguous = len(names[name_of(kind, choices, Seed(0))]) > 1
         labels = _labels(kind, choices) if kind == "golden" else {axis.name: label for axis, label in choices}
-        for seed in own.seeds:
+        for seed in _faultless(own.seeds):
             if (setting, seed) not in seen:
                 seen.add((setting, seed))
                 yield _Draft(
                     grid=kind,
                     name=name_of(kind, choices, seed, first=(cell.grid,) if ambiguous else ()),
                     labels={**labels, "grid": cell.grid} if ambiguous else labels,
-                    trial=replace(setting, seed=seed),
+                    trial=_seeded(setting, seed),
                 )
 
 

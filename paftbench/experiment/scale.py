@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from paftbench.experiment.axes import Axis, parse_axes, parse_seeds, plain_mapping
+from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
+from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.plugins import did_you_mean
+from paftbench.seeds import Seed
 
 SMALL: Final = "small"
 
@@ -31,7 +33,7 @@ class Scale(Change):
     """A change of every grid; `grids` go further in one of them, and `seeds` and `cost` replace the experiment's."""
 
     grids: Mapping[str, Change] = field(default_factory=dict)
-    seeds: tuple[int, ...] | None = None
+    seeds: tuple[Seed, ...] | None = None
     cost: str = ""
 
     def over(self, grid: str) -> tuple[Mapping[str, Any], ...]:
@@ -44,13 +46,13 @@ def parse_scales(
 ) -> dict[str, Scale]:
     """Scales by name; `axes` are the experiment's and `grids` those of each grid, which a scale may replace."""
     scales = {}
-    for name, item in plain_mapping(content or {}, where, None).items():
+    for name, item in plain_mapping({} if content is None else content, where, None).items():
         own = f"{where}.{name}"
         if name == SMALL:
             raise ValueError(f"{own}: the file itself is the scale {SMALL}")
         values = plain_mapping(item, own, Scale.__dataclass_fields__)
         every = [*axes, *(axis for grid in grids.values() for axis in grid)]
-        parts = plain_mapping(values.get("grids") or {}, f"{own}.grids", grids)
+        parts = optional_mapping(values, "grids", f"{own}.", grids)
         changes = {}
         for grid, part in parts.items():
             place = f"{own}.grids.{grid}"
@@ -60,7 +62,7 @@ def parse_scales(
             **_change(values, own, every),
             grids=changes,
             seeds=parse_seeds(values["seeds"], own) if "seeds" in values else None,
-            cost=str(values.get("cost") or ""),
+            cost=text_of(values, "cost", own),
         )
     return scales
 
@@ -71,4 +73,4 @@ def _change(values: Mapping[str, Any], where: str, known: Sequence[Axis]) -> dic
     for axis in axes:
         if axis.name not in names:
             raise ValueError(f"{where}.axes: the file has no axis {axis.name!r}{did_you_mean(axis.name, names)}")
-    return {"set": plain_mapping(values.get("set") or {}, f"{where}.set", None), "axes": axes}
+    return {"set": optional_mapping(values, "set", f"{where}."), "axes": axes}

@@ -26,6 +26,11 @@ class Mitigation:
     scope: ClassVar[Literal["element", "whole"]] = "element"
     restores: ClassVar[bool] = False
 
+    @property
+    def steps_per_sync(self) -> float | None:
+        """Steps from one synchronisation to the next, as far as they are known beforehand; None: it has none."""
+        return None
+
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         """State, found again as `step.state`: tensors, numbers and lists of them; checkpointed with the trial."""
         return {}

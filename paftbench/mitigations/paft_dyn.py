@@ -61,6 +61,10 @@ class PaftDyn(Averaging):
         if not (isfinite(self.budget) and self.budget > 0):
             raise ValueError(f"budget (drift, in RMS gradients) must be a finite number > 0, got {self.budget!r}")
 
+    @property
+    def steps_per_sync(self) -> float:
+        return self.period
+
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         first = {"period": self.period, "next": self.period - 1}
         return {**super().init(layout, ranks), **first, "drift": [], "local": {}}

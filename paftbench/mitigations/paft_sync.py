@@ -24,6 +24,10 @@ class PaftSync(Averaging):
         if self.period < 1:
             raise ValueError(f"period (steps from one synchronisation to the next) must be >= 1, got {self.period}")
 
+    @property
+    def steps_per_sync(self) -> float:
+        return self.period
+
     def due(self, step: Step) -> bool:
         return (step.index + 1) % self.period == 0
 

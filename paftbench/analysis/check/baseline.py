@@ -11,6 +11,7 @@ from paftbench.analysis.check.trajectory import end_of, machine_of, tail_of, win
 from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.files import encode_line, read_json, write_text
+from paftbench.seeds import Seed, parse_seed
 from paftbench.shape import LIST, MAPPING, NUMBER_OR_NONE, TEXT, require
 
 SCHEMA: Final = 1
@@ -55,10 +56,10 @@ class Baseline:
     trial: Mapping[str, Any]
     cells: Mapping[str, Mapping[str, Any]]
     metrics: Mapping[str, str]
-    entries: Mapping[tuple[str, int], Entry]
+    entries: Mapping[tuple[str, Seed], Entry]
 
     def entry(self, run: Run) -> Entry:
-        return self.entries[cell_name(run), run.seed]
+        return self.entries[cell_name(run), run.sample]
 
 
 def cell_name(run: Run) -> str:
@@ -86,7 +87,7 @@ def make(sweep: Sweep) -> dict[str, Any]:
         name = cell_name(run)
         own = {key: value for key, value in fields[name].items() if key not in common}
         cell = cells.setdefault(name, {"metric": metrics.get(name, ""), "trial": own, "seeds": {}})
-        cell["seeds"][str(run.seed)] = _entry(sweep, run)
+        cell["seeds"][str(run.sample)] = _entry(sweep, run)
     return {
         "schema": SCHEMA,
         "experiment": str(first.planned["experiment"]),
@@ -118,10 +119,11 @@ def read(path: Path) -> Baseline:
         cells[name], metrics[name] = cell["trial"], cell["metric"]
         for seed, entry in cell["seeds"].items():
             require(entry, _NEEDED_ENTRY, f"{path}: {name}/s{seed}")
-            if not seed.isdigit():
-                raise ValueError(f"{path}: {name}: a seed must be a number, got {seed!r}")
+            sample = parse_seed(seed)
+            if sample is None:
+                raise ValueError(f"{path}: {name}: a seed must be a number, or two as in 0-f100, got {seed!r}")
             known = {key: entry[key] for key in _NEEDED_ENTRY}
-            entries[name, int(seed)] = Entry(**known | {"windows": tuple(entry["windows"])})
+            entries[name, sample] = Entry(**known | {"windows": tuple(entry["windows"])})
     own = {key: values[key] for key in _NEEDED if key != "cells"}
     return Baseline(source=str(path), cells=cells, metrics=metrics, entries=entries, **own)
 
@@ -142,7 +144,7 @@ def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
         if baseline.data.get(name) != sha256:
             known = str(baseline.data.get(name, "no such data"))[:12]
             raise ValueError(f"{baseline.source} is of other data: {name} was {known}, is {sha256[:12]}; {anew}")
-    wanted = {(cell_name(run), run.seed): run for run in sweep.selected}
+    wanted = {(cell_name(run), run.sample): run for run in sweep.selected}
     for key, run in wanted.items():
         if key[0] in baseline.cells:
             _check_fields(baseline, run, anew)
@@ -188,10 +190,10 @@ def _entry(sweep: Sweep, run: Run) -> dict[str, Any]:
 
 
 def _fields(run: Run) -> dict[str, Any]:
-    """A trial's fields by dotted path, but for the seed; `fault_seed` is null where it is the seed's."""
+    """A trial's fields by dotted path, but for its seeds; a `fault_seed` that all runs of its cell share is a field."""
     fields = {key: value for key, value in flat(run.trial).items() if key not in (*_OF_A_RUN, *_OF_A_MACHINE)}
     own = run.trial.get("fault_seed")
-    return fields | {"fault_seed": None if own == run.seed else own}
+    return fields | {"fault_seed": None if own in (run.seed, run.sample.fault_seed) else own}
 
 
 def _is_common(key: str, value: Any, fields: Mapping[str, Mapping[str, Any]]) -> bool:

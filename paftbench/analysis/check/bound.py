@@ -19,6 +19,7 @@ from paftbench.analysis.quality import chance, worse_by
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.outcome import BROKE_DOWN
+from paftbench.seeds import Seed
 
 # By the closed forms of paftbench.theory (momentum .9), twice the period of PAFT-Sync multiplies the divergence by 1.84
 # (state params) or 2.23 (all) at a constant rate, H 5 to 10, and by 1.59 in ci/quick, whose rate decays, H 10 to 20: a
@@ -109,28 +110,28 @@ def too_fine(sweep: Sweep, margin: float) -> list[str]:
 
 def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Finding:
     seeds, values = [], []
-    broken: list[tuple[int, str]] = []
-    unknown: list[tuple[int, str]] = []
-    left_out: list[tuple[int, str]] = []
+    broken: list[tuple[Seed, str]] = []
+    unknown: list[tuple[Seed, str]] = []
+    left_out: list[tuple[Seed, str]] = []
     for run in cell.runs:
         then = baseline.entry(run)
         absent, tail = unusable(run), tail_of(run)
         if absent is not None and absent.why == "unknown":
-            unknown.append((run.seed, absent.reason))
+            unknown.append((run.sample, absent.reason))
         elif then.outcome in BROKE_DOWN or then.quality is None:
-            left_out.append((run.seed, "broke down in the baseline already"))
+            left_out.append((run.sample, "broke down in the baseline already"))
         elif run.broke_down or tail is None:
-            broken.append((run.seed, f"{broke(run)}, was {then.outcome}"))
+            broken.append((run.sample, f"{broke(run)}, was {then.outcome}"))
             lost = worse_by(sweep, run, chance(sweep, run), then.quality)
             if isfinite(lost):
-                seeds.append(run.seed)
+                seeds.append(run.sample)
                 values.append(lost)
         elif spared := unharmed(run):
-            unknown.append((run.seed, spared))
+            unknown.append((run.sample, spared))
         elif run.get("metric", "name") != (metric := baseline.metrics[cell_name(run)]):
-            unknown.append((run.seed, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
+            unknown.append((run.sample, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
         else:
-            seeds.append(run.seed)
+            seeds.append(run.sample)
             values.append(worse_by(sweep, run, tail, then.quality))
     sample = Sample(
         seeds=tuple(seeds), values=tuple(values), broken=by_seed(broken), unknown=by_seed(unknown),
@@ -143,19 +144,19 @@ def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Fin
 def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding | None:
     """The mean over seeds of now over then; None where neither has any of it."""
     seeds, ratios = [], []
-    broken: list[tuple[int, str]] = []
-    unknown: list[tuple[int, str]] = []
+    broken: list[tuple[Seed, str]] = []
+    unknown: list[tuple[Seed, str]] = []
     for run in cell.runs:
         now, then = cost.now(sweep, run), cost.then(baseline.entry(run))
         if unusable(run) is not None or unharmed(run) or (then is not None and not isfinite(then)):
             continue
         if now is None or then is None:
             if cost.always and (now is not None or then is not None):
-                unknown.append((run.seed, f"was measured {'now' if then is None else 'for the baseline'} only"))
+                unknown.append((run.sample, f"was measured {'now' if then is None else 'for the baseline'} only"))
         elif not isfinite(now) or then <= cost.least < now:
-            broken.append((run.seed, f"has {number(now)}, the baseline {number(then)}"))
+            broken.append((run.sample, f"has {number(now)}, the baseline {number(then)}"))
         elif then > cost.least:
-            seeds.append(run.seed)
+            seeds.append(run.sample)
             ratios.append(now / then)
     if not (broken or unknown or ratios):
         return None

@@ -11,6 +11,7 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.machine import difference
 from paftbench.outcome import BROKE_DOWN
+from paftbench.seeds import Seed
 
 VALUE = "baseline bits"
 
@@ -29,16 +30,16 @@ def compare_bits(baseline: Baseline, sweep: Sweep) -> list[Finding]:
 
 
 def _compared(baseline: Baseline, cell: Cell) -> Finding:
-    differing: list[tuple[int, str]] = []
-    unknown: list[tuple[int, str]] = []
+    differing: list[tuple[Seed, str]] = []
+    unknown: list[tuple[Seed, str]] = []
     same = 0
     for run in cell.runs:
         if run.result is None or run.outcome == "error":
-            unknown.append((run.seed, "has not run" if run.result is None else "ended in error"))
+            unknown.append((run.sample, "has not run" if run.result is None else "ended in error"))
         elif says := _difference(baseline.entry(run), run):
-            differing.append((run.seed, says))
+            differing.append((run.sample, says))
         elif spared := unharmed(run):
-            unknown.append((run.seed, spared))
+            unknown.append((run.sample, spared))
         else:
             same += 1
     verdict: Verdict = "fail" if differing else "inconclusive" if unknown else "pass"

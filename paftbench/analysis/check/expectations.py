@@ -77,14 +77,14 @@ def _outcomes(never: Sequence[str], cell: Cell, sweep: Sweep) -> Judged:
         mean=len(hits) / len(rated) if rated else None, low=low if rated else None, high=high if rated else None,
         points=(), claim="interval" if rated else "none",
     )  # fmt: skip
-    spared = by_seed((run.seed, unrated[run.id]) for run in cell.runs if run.id in unrated)
+    spared = by_seed((run.sample, unrated[run.id]) for run in cell.runs if run.id in unrated)
     verdict, reason = _on_rate(hits, spared, cell)
     return Judged(verdict=verdict, reason=reason, summary=summary, spread=WILSON if rated else "")
 
 
 def _on_rate(hits: Sequence[Run], unrated: Sequence[str], cell: Cell) -> tuple[Verdict, str]:
     if hits:
-        return "fail", listed(by_seed((run.seed, broke(run)) for run in hits))
+        return "fail", listed(by_seed((run.sample, broke(run)) for run in hits))
     if unrated:
         return "inconclusive", listed(unrated)
     if cell.seeds < 3:

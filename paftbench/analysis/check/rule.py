@@ -12,6 +12,7 @@ from statistics import stdev
 from paftbench.analysis.check.finding import Verdict
 from paftbench.analysis.stats import CONFIDENCE, INTERVAL, Summary, claim_of, summarise, t_quantile
 from paftbench.analysis.text import number
+from paftbench.seeds import Seed
 
 ROUNDING = 1e-9  # of a bound: a difference of two decimal fractions misses its exact value by less
 ZERO = 1e-12  # what rounding makes of sums that are 0; one bit of a small weight makes a divergence of more
@@ -59,7 +60,7 @@ class Sample:
     runs to which the value does not apply.
     """
 
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[Seed, ...] = ()
     values: tuple[float, ...] = ()
     broken: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -152,7 +153,7 @@ def few(seeds: int) -> str:
     return f"{seeds} seed{'' if seeds == 1 else 's'} with a number; fewer than 3 allow no claim"
 
 
-def by_seed(reasons: Iterable[tuple[int, str]]) -> tuple[str, ...]:
+def by_seed(reasons: Iterable[tuple[Seed, str]]) -> tuple[str, ...]:
     """(seed, reason) as `s1 crashed`, and where several seeds have the same reason, once for all of them."""
     groups: dict[str, list[str]] = {}
     for seed, reason in reasons:

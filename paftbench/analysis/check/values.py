@@ -37,11 +37,11 @@ Reading = float | Absent
 def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
     """The numbers of a value over runs."""
     readings = [(run, reading_of(name, sweep, run)) for run in runs]
-    counted = [(run.seed, value.counts if isinstance(value, Absent) else value) for run, value in readings]
+    counted = [(run.sample, value.counts if isinstance(value, Absent) else value) for run, value in readings]
     numbers = [(seed, value) for seed, value in counted if value is not None]
 
     def reasons(why: str) -> tuple[str, ...]:
-        absent = ((run.seed, value) for run, value in readings if isinstance(value, Absent))
+        absent = ((run.sample, value) for run, value in readings if isinstance(value, Absent))
         return by_seed((seed, value.reason) for seed, value in absent if value.why == why)
 
     return Sample(

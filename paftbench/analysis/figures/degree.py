@@ -102,7 +102,7 @@ def _draw_series(axes: Axes, ladder: Ladder, name: str, look: Look, at: dict[flo
             continue
         values = [quality(ladder.panel.sweep, run, scale.judge) for run in runs]
         # A run without a number, which ended in an error of ours, is not left out of the mean: the line stops.
-        known = summarise([run.seed for run in runs], [float("nan") if v is None else v for v in values])
+        known = summarise([run.sample for run in runs], [float("nan") if v is None else v for v in values])
         points = [value for value in scale.known(runs) if scale.shows(value)]
         axes.scatter(
             [place] * len(points), points, color=look.color, marker=look.marker, s=11, alpha=0.45, linewidths=0,

@@ -84,7 +84,7 @@ def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, Look]) -> 
     axes.set_xlim(0, run.trial["steps"] + 1)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    note = f"seed {run.seed}: {compact(run.get('strikes', 'drawn'))} strikes"
+    note = f"seed {run.sample}: {compact(run.get('strikes', 'drawn'))} strikes"
     if unknown:
         note += "; light: rank not logged"
     axes.set_title(note, loc="right", fontsize=7.5, color=GREY, pad=4)

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.paper.claim import QUALITY, Claim
 from paftbench.analysis.paper.claims import claims_of
 from paftbench.analysis.paper.measured import VIEWS, values
-from paftbench.analysis.runs import Sweep, View, load
+from paftbench.analysis.runs import Sweep, View, load, samples_of
 from paftbench.analysis.stats import summarise
 
 Word = Literal[
@@ -93,12 +93,12 @@ def setting_of(sweep: Sweep) -> str:
     names = dict.fromkeys(Panel(sweep=sweep, grid=run.grid, series={"": (run,)}).workload for run in done)
     sizes = sorted({run.trial["world_size"] for run in done})
     steps = sorted({run.trial["steps"] for run in done if run.trial.get("steps")})
-    seeds = len({run.seed for run in done})
+    seeds = len(samples_of(done))
     lengths = f", {_range(steps)} steps" if steps else ""
     return f"{' and '.join(names)}, {_range(sizes)} ranks{lengths}, {seeds} seed{'' if seeds == 1 else 's'}"
 
 
-def read(seeds: Sequence[int], differences: Sequence[float], tolerance: float = 0.0) -> Reading:
+def read(seeds: Sequence[Any], differences: Sequence[float], tolerance: float = 0.0) -> Reading:
     """Mean, spread and sign of one difference per seed."""
     summary = summarise(seeds, differences)
     count = len(set(seeds))

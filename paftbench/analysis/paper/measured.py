@@ -12,6 +12,7 @@ from paftbench.analysis.paper.claim import QUALITY, Claim, Where
 from paftbench.analysis.paper.claims import PERIODS
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.seeds import Seed
 from paftbench.theory import consensus_factor
 
 VIEWS: tuple[View, ...] = ("rank0", "worst_rank", "mean_model")
@@ -22,7 +23,7 @@ LEAST_STEPS = 20  # before them the drift of few steps tells little
 class Pair:
     """The two runs of a seed; a claim about one number has the same run twice."""
 
-    seed: int
+    seed: Seed
     left: Run
     right: Run
 
@@ -36,7 +37,10 @@ def pairs(sweep: Sweep, claim: Claim) -> list[Pair]:
         rights = _by_seed(sweep, right, versus)
         return [Pair(seed=seed, left=own, right=run) for seed, run in rights.items() if (own := _golden(sweep, run))]
     lefts, rights = _by_seed(sweep, claim.left, where), _by_seed(sweep, right, versus)
-    return [Pair(seed=seed, left=run, right=rights[seed]) for seed, run in lefts.items() if seed in rights]
+    partner = {seed: Seed(seed.seed) if right == "golden" else seed for seed in lefts}
+    return [
+        Pair(seed=seed, left=run, right=rights[partner[seed]]) for seed, run in lefts.items() if partner[seed] in rights
+    ]
 
 
 def runs_of(sweep: Sweep, mitigation: str, where: Where = ()) -> list[Run]:
@@ -52,7 +56,7 @@ def runs_of(sweep: Sweep, mitigation: str, where: Where = ()) -> list[Run]:
         if run.mitigation == mitigation and run.result is not None and run.outcome != "error"
         if all(_is(field(run.trial, path), value) for path, value in where)
     ]
-    return sorted(found, key=lambda run: run.seed)
+    return sorted(found, key=lambda run: run.sample)
 
 
 def field(trial: Mapping[str, Any], path: str) -> Any:
@@ -66,7 +70,7 @@ def field(trial: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def values(sweep: Sweep, claim: Claim) -> dict[View, dict[int, float]]:
+def values(sweep: Sweep, claim: Claim) -> dict[View, dict[Seed, float]]:
     """One number per seed, for quality by each view of it, for all else the same by each."""
     found = pairs(sweep, claim)
     if claim.statistic in QUALITY:
@@ -101,13 +105,15 @@ def constant(run: Run) -> float | None:
     return consensus_factor(run.trial["world_size"]) * median(ratios) if ratios else None
 
 
-def _by_seed(sweep: Sweep, mitigation: str, where: Where) -> dict[int, Run]:
-    found: dict[int, Run] = {}
+def _by_seed(sweep: Sweep, mitigation: str, where: Where) -> dict[Seed, Run]:
+    found: dict[Seed, Run] = {}
     for run in runs_of(sweep, mitigation, where):
-        if run.seed in found:
-            first = found[run.seed].name
-            raise ValueError(f"{sweep.directory} has two trials of {mitigation}, seed {run.seed}: {first}, {run.name}")
-        found[run.seed] = run
+        if run.sample in found:
+            first = found[run.sample].name
+            raise ValueError(
+                f"{sweep.directory} has two trials of {mitigation}, seed {run.sample}: {first}, {run.name}"
+            )
+        found[run.sample] = run
     return found
 
 
@@ -116,7 +122,7 @@ def _golden(sweep: Sweep, run: Run) -> Run | None:
     return golden if golden is not None and golden.result is not None and golden.outcome != "error" else None
 
 
-def _gains(sweep: Sweep, found: list[Pair], claim: Claim, view: View) -> Iterator[tuple[int, float]]:
+def _gains(sweep: Sweep, found: list[Pair], claim: Claim, view: View) -> Iterator[tuple[Seed, float]]:
     scale = 100.0 if claim.statistic == "accuracy" else 1.0
     for pair in found:
         left, right = quality(sweep, pair.left, view), quality(sweep, pair.right, view)
@@ -124,7 +130,7 @@ def _gains(sweep: Sweep, found: list[Pair], claim: Claim, view: View) -> Iterato
             yield pair.seed, scale * (right - left if claim.statistic == "loss" else left - right)
 
 
-def _plain(sweep: Sweep, found: list[Pair], claim: Claim) -> Iterator[tuple[int, float]]:
+def _plain(sweep: Sweep, found: list[Pair], claim: Claim) -> Iterator[tuple[Seed, float]]:
     for pair in found:
         value = _number(sweep, pair, claim)
         if value is not None and isfinite(value):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paftbench.analysis.cells import cells
-from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.runs import Run, Sweep, samples_of
 from paftbench.analysis.stats import INTERVAL
 
 # From harmless to worst, then what is not known.
@@ -67,7 +67,7 @@ def joined(values: Iterable[Any]) -> str:
 def _facts(sweep: Sweep) -> Mapping[str, str]:
     runs = sweep.selected
     done = [run for run in runs if run.result is not None]
-    seeds = sorted({run.seed for run in runs})
+    seeds = samples_of(runs)
     found = cells(sweep)
     claims = {cell.claim for cell in found if cell.done}
     return {

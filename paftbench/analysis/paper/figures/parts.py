@@ -21,7 +21,7 @@ from paftbench.analysis.paper.items import Item
 from paftbench.analysis.paper.judging import setting_of
 from paftbench.analysis.paper.measured import chosen
 from paftbench.analysis.paper.published import SOURCE
-from paftbench.analysis.runs import Run, Sweep
+from paftbench.analysis.runs import Run, Sweep, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
 
 
@@ -61,7 +61,7 @@ def title_ours(sweep: Sweep, runs: Sequence[Run], scale: str, degree: str = "") 
     """What ran, at which scale, of how many seeds, on two lines."""
     if not runs:
         return f"Ours, scale {scale}{degree}\nnot run"
-    seeds = len({run.seed for run in runs})
+    seeds = len(samples_of(runs))
     caveat = f" ({NO_CLAIM})" if claim_of(seeds) == "none" else ""
     setting = setting_of(replace(sweep, selected=tuple(runs)))
     return f"Ours, scale {scale}{degree}{caveat}\n{setting}"
