@@ -117,6 +117,8 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
     for key, value in spec.items():
         if wanted := _mistaken(value, getattr(built, key)):
             raise ValueError(f"{where}.{key}: expected {wanted}, got {brief(value)}")
+        if isinstance(getattr(built, key), list | dict | set):
+            raise ValueError(f"{where}.{key}: {cls.__name__} holds {brief(value)}, which can change; a tuple cannot")
     return built
 
 

@@ -77,18 +77,19 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
     """Every cell in the order of grids and axes; label axes act before field axes, `fixed` last."""
     _check_axes(experiment)
     for grid in experiment.grids:
+        where = f"{experiment.source}: grid {grid.name}"
         base, axes = _base_of(experiment, grid), _axes_of(experiment, grid)
         for chosen in product(*(axis.choices for axis in axes)):
             pairs = [(axis, label, changes) for axis, (label, changes) in zip(axes, chosen, strict=True)]
             spec = base
             for axis, _, changes in pairs:
-                spec = spec if axis.is_field else merged(spec, changes)
+                spec = spec if axis.is_field else _placed(spec, changes, f"{where}:")
             lacking = [axis for axis in axes if axis.optional and not _applies(spec, axis.name)]
             if any(axis in lacking and label != axis.choices[0][0] for axis, label, _ in pairs):
                 continue  # one such cell is enough
             pairs = [pair for pair in pairs if pair[0] not in lacking]
             for axis, _, changes in pairs:
-                spec = _with_field(spec, changes, f"{experiment.source}: grid {grid.name}") if axis.is_field else spec
+                spec = _placed(spec, changes, f"{where}: axis") if axis.is_field else spec
             applying = {key: value for key, value in fixed.items() if _applies(spec, key)}
             yield Cell(
                 grid=grid.name,
@@ -98,19 +99,19 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
             )
 
 
-def _with_field(spec: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`merged` with the place of an axis that does not match before its error."""
+def _placed(spec: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`merged` with a place before its error."""
     try:
         return merged(spec, changes)
     except (LookupError, ValueError) as error:
-        raise type(error)(f"{where}: axis {error}") from None
+        raise type(error)(f"{where} {error}") from None
 
 
 def _base_of(experiment: Experiment, grid: Grid) -> dict[str, Any]:
     """The mapping that the axes of a grid start from."""
     spec: dict[str, Any] = {}
     for changes in (experiment.base, grid.set, *grid.over):
-        spec = merged(spec, changes)
+        spec = _placed(spec, changes, f"{experiment.source}: grid {grid.name}:")
     return spec
 
 

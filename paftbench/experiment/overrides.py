@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paftbench.experiment.yaml_text import read_yaml
+from paftbench.plugins import LONGEST_REPR
 
 _OPEN, _CLOSE, _QUOTES = "[{(", "]})", "'\""
 
@@ -23,15 +24,15 @@ class Override:
 def parse_override(text: str) -> Override:
     """An override from its text; `ValueError` in one line."""
     key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
-        raise ValueError(f"expected KEY=VALUE, got {text!r}")
+    key, where = key.strip(), text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
+    if not equals or not key or len(key) > LONGEST_REPR:
+        raise ValueError(f"expected KEY=VALUE, got {where!r}")
     if not value.strip():
-        raise ValueError(f"{text}: a value is missing (null is written as null)")
+        raise ValueError(f"{where}: a value is missing (null is written as null)")
     pieces = split_sweep(value)
     if len(pieces) > 1 and not all(piece.strip() for piece in pieces):
-        raise ValueError(f"{text}: a value between commas is empty")
-    return Override(key=key, values=tuple(read_yaml(piece, text) for piece in pieces))
+        raise ValueError(f"{where}: a value between commas is empty")
+    return Override(key=key, values=tuple(read_yaml(piece, where) for piece in pieces))
 
 
 def split_sweep(text: str) -> list[str]:
