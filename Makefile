@@ -64,6 +64,7 @@ reference: $(STAMP)
 	@[ -n "$(NAME)" ] || { echo "make: which experiment? NAME=reference/stale_shard" >&2; exit 2; }
 	$(BIN)/paftbench run $(NAME)
 	$(BIN)/python results/keep.py results/runs/$(NAME) $(patsubst reference/%,%,$(NAME)) $(FIGURES)
+	@echo "then: $(BIN)/python results/quoted.py, which writes results/reference/README.md"
 
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))

@@ -267,7 +267,7 @@ def _shifted(result: Mapping[str, Any], by: float) -> dict[str, Any]:
     own = deepcopy(dict(result))
     by = by if own["metric"]["direction"] == "max" else -by
     for view in ("mean_model", "worst_rank", "rank0"):
-        own["metric"][view] -= by
+        own["metric"][view] = None if own["metric"][view] is None else own["metric"][view] - by
         own["history"][view] = [value - by if i else value for i, value in enumerate(own["history"][view])]
     return own
 

@@ -46,7 +46,8 @@ def line_of(record: TrialRecord) -> str:
     if record.result is None or record.result["outcome"] == "error":
         raise ValueError(f"{record.planned['name']} has no result to keep")
     small: dict[str, Any] = {key: value for key, value in record.result.items() if key not in LEFT_OUT}
-    return encode_line({"trial": record.planned["trial"], "result": small | {"curve": record.result["history"]}})
+    own = {key: record.planned[key] for key in ("judge", "tolerance", "trial")}
+    return encode_line({**own, "result": small | {"curve": record.result["history"]}})
 
 
 def about(command: str, records: Sequence[TrialRecord]) -> dict[str, Any]:

@@ -280,5 +280,5 @@ def _lines(argv: list[str]) -> Iterator[str]:
 if __name__ == "__main__":
     try:
         print(*_lines(sys.argv[1:]), sep="\n")
-    except (Untrue, LookupError) as error:
+    except (ValueError, LookupError) as error:
         sys.exit(f"quoted.py: {error}")

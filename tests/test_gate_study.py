@@ -1,10 +1,12 @@
 """The study of the gate counts what it says it counts, and its committed numbers come out again."""
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from commits import one_of
@@ -77,6 +79,21 @@ def test_the_study_counts_false_alarms_and_finds_what_is_worse(
     assert len(found["tails"]["golden"]) == 10
     text = script.table(found)
     assert "unchanged" in text and "as shipped 20.0000" in text and "0/2   0%..66%" in text
+
+
+@pytest.mark.parametrize(("row", "says"), [(0, "unchanged system"), *((k, f"worse by {k}") for k in (1, 2, 3))])
+def test_the_manual_quotes_the_kept_study(script: ModuleType, row: int, says: str) -> None:
+    """Does not pass (of these: fails), in `--mode bound`, at a margin of 2 and 3 spreads and as shipped."""
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {says}")]
+    shipped, *by_spreads = read_json(KEPT)["shifts"][row]["gates"]
+    gates = [*(by_spreads[script.SPREADS.index(factor)] for factor in (2.0, 3.0)), shipped]
+
+    def rate(own: Any, verdict: str) -> str:
+        return f"{100 * own['bound'][verdict]['hits'] / own['bound'][verdict]['of']:.0f}"
+
+    expected = [(rate(own, "not pass"), rate(own, "fail")) for own in gates]
+    assert re.findall(r"(\d+) % \((\d+) %\)", line) == expected
 
 
 @pytest.mark.skipif(not KEPT.is_file(), reason="the study has no committed numbers")

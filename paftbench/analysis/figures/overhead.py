@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -153,7 +153,7 @@ def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         points = [100 * (ratio - 1) for ratio in bar.ratios]
         own = look[bar.name]
-        axes.bar(x, median(points), 0.9 * width, color=own.color, alpha=0.45, linewidth=0)
+        axes.bar(x, fmean(points), 0.9 * width, color=own.color, alpha=0.45, linewidth=0)
         apart = np.linspace(-0.25, 0.25, len(points)) * width if len(points) > 1 else np.zeros(1)
         axes.scatter(x + apart, points, color=own.color, marker=own.marker, s=12, linewidths=0, zorder=4)
         bound = row.bound(bar)
@@ -169,7 +169,7 @@ def _draw_sections(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
         bottom = 0.0
         for part, sections in PARTS.items():
             values = [sum(cost.sections.get(name, 0.0) for name in sections) for cost in costs]
-            height = 1e3 * median(values) if values else 0.0
+            height = 1e3 * fmean(values) if values else 0.0
             axes.bar(x, height, 0.9 * width, bottom=bottom, color=SHADES[part], linewidth=0)
             bottom += height
     axes.set_ylabel("ms per step")
@@ -179,7 +179,7 @@ def _draw_bytes(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
     shown = [bar for bar in row.bars if not bar.plain]
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         known = [share for run in bar.runs if (share := extra_share(run)) is not None]
-        height = 100 * median(known) if known else 0.0
+        height = 100 * fmean(known) if known else 0.0
         axes.bar(x, height, 0.9 * width, color=look[bar.name].color, alpha=0.45, linewidth=0)
         axes.annotate(
             brief(height, digits=2) if known else "-",
@@ -217,7 +217,7 @@ def _placed(
 
 def _handles(rows: Sequence[Row]) -> list[Line2D | Patch]:
     found: list[Line2D | Patch] = [
-        Patch(label="median over seeds", facecolor=GREY, alpha=0.45, linewidth=0),
+        Patch(label="mean over seeds", facecolor=GREY, alpha=0.45, linewidth=0),
         Line2D([], [], label="a seed", color=GREY, linestyle="", marker="o", markersize=4),
     ]
     if any(row.bound(bar) is not None for row in rows for bar in row.bars):
