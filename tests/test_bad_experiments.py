@@ -18,6 +18,7 @@ DEGREES = "[1.0e-3, 1.0e-2, 3.0e-2]"
 NOISE_AXIS = f"faults.noise.degree: {DEGREES}"
 DDP = "ddp: {mitigations: []}"
 SMALL = "name: x\nbase: {workload: {name: quadratic}}\n"
+WITH = "name: x\nbase: {{workload: {{name: quadratic}}, {}}}\n"
 
 
 def refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
@@ -109,6 +110,53 @@ def test_a_mistake_in_a_file_is_one_line(
         ("name: x\nbase: [1]\n", "base: expected a mapping, got [1]"),
         ("name: x\nbase: !!python/name:os.system\n", "line 2: tags (python/name:os.system) are not read"),
         ("name: x\n? [1]\n: 2\n", "a key must be a word or a number, got [1]"),
+        # what is false or empty where a mapping or a list belongs
+        (SMALL + "axes: 0\n", "x.yaml: axes: expected a mapping, got 0"),
+        (SMALL + "axes: false\n", "x.yaml: axes: expected a mapping, got False"),
+        (SMALL + "axes: []\n", "x.yaml: axes: expected a mapping, got []"),
+        (SMALL + "expect: 0\n", "x.yaml: expect: expected a list, got 0"),
+        (SMALL + "expect: {}\n", "x.yaml: expect: expected a list, got {}"),
+        (SMALL + "expect: [{where: 0, value: nsr, at_least: 0}]\n", "expect[0].where: expected a mapping, got 0"),
+        (SMALL + "grids: 0\n", "x.yaml: grids must be a list with at least one grid, got 0"),
+        (SMALL + "grids: [{name: a, set: 0}]\n", "x.yaml: grid a: set: expected a mapping, got 0"),
+        (SMALL + "grids: [{name: a, axes: ''}]\n", "x.yaml: grid a: axes: expected a mapping, got ''"),
+        (SMALL + "scales: 0\n", "x.yaml: scales: expected a mapping, got 0"),
+        (SMALL + "seeds: {}\n", "x.yaml: seeds must be a number >= 1 or a list of numbers >= 0, got {}"),
+        (SMALL + "seeds:\n", "x.yaml: seeds must be a number >= 1 or a list of numbers >= 0, got None"),
+        (SMALL + "about: [a]\n", "x.yaml: about must be a text, got ['a']"),
+        ("schema: true\n" + SMALL, "x.yaml: schema True is not 1"),
+        ("name: x\nbase: 0\n", "x.yaml: base: expected a mapping, got 0"),
+        (WITH.format("faults: 0"), "x.yaml: all.faults: expected a list, got 0"),
+        (WITH.format("mitigations: false"), "x.yaml: all.mitigations: expected a list, got False"),
+        # a length that is said twice
+        (WITH.format("steps: 5, epochs: 1"), "grid all: steps and epochs say the same: give one, got 5 and 1"),
+        (SMALL + "grids: [{name: a, set: {steps: 5, epochs: 1}}]\n", "grid a: steps and epochs say the same"),
+        (SMALL + "axes: {steps: [5, 6], epochs: [1, 2]}\n", "steps and epochs say the same: only one can be an axis"),
+        # words and numbers that are something else
+        (WITH.format("steps: 0x10"), "x.yaml, line 2: 0x10 is no plain decimal number"),
+        (WITH.format("steps: '012'"), "all.steps: expected a plain decimal number, got '012'"),
+        (WITH.format("steps: 2024-01-01"), "all.steps: Input should be a valid integer"),
+        (WITH.format("exact: yes"), "all.exact: expected true or false, got 'yes'"),
+        (WITH.format("exact: off"), "all.exact: expected true or false, got 'off'"),
+        (WITH.format("exact: 1"), "all.exact: expected true or false, got 1"),
+        (WITH.format("on: 1"), "all: unknown key 'on'"),
+        (WITH.format("true: 1"), "all: unknown key 'True'"),
+        (WITH.format("timeout_s: inf"), "timeout_s must be > 0, got inf"),
+        (WITH.format("steps: 18014398509481984"), "steps must be at most 2**53, got 18014398509481984"),
+        (WITH.format("epochs: 1e300"), "epochs 1e+300 are more than 2**53 steps"),
+        # keys and names
+        (WITH.format("optimizer: {1: 2}") + "grids: [{name: a, set: {optimizer: {1: 3}}}]\n", "unknown key '1'"),
+        (WITH.format("faults: [{name: a.b, model: bit_flip}]"), "faults[0].name: expected a name of printable"),
+        (SMALL + 'axes: {m: {"a\\nb": {}, c: {steps: 3}}}\n', "axes.m: a label must be 1 to 200 printable"),
+        (
+            SMALL + "axes: {a: {x: {steps: 3}, x/y: {steps: 4}}, b: {y/z: {eval_every: 3}, z: {eval_every: 4}}}\n"
+            "golden: false\n",
+            "two different trials are called all/x/y/z/s0: change a label",
+        ),
+        (
+            WITH.format("mitigations: [{name: clip_value}, {name: regather}, {name: clip_value, limit: 1}]"),
+            "all: mitigations: clip_value is given twice",
+        ),
         (SMALL + "axes: {mitigation: {}}\n", "expected a list of values or labels with their changes, got {}"),
         (SMALL + "axes: {steps: {a: {steps: 3}, b: {steps: 3}}}\n", "all/a/s0 and all/b/s0 are the same trial"),
         (SMALL + "expect: [{value: gap_closed}]\n", "a bound is missing, one of at_least, at_most, never"),
@@ -148,6 +196,17 @@ def test_a_file_that_is_no_experiment_is_one_line(
             ["faults.noise.site=sync"],
             "faults[0].site: 'sync' cannot be struck yet; this version strikes contribution, ",
         ),
+        (["steps=012"], "steps=012, line 1: 012 is no plain decimal number"),
+        (["faults.noise.degree=1e-3,0b11"], "0b11 is no plain decimal number"),
+        (["steps=5", "epochs=1"], "steps and epochs say the same: give one, got 5 and 1"),
+        (["fault_seed=3", "seeds=[[0,100]]"], "fault_seed 3 stands beside seeds that list it in pairs"),
+        (["seeds=[[0,1,2]]"], "seeds must be a number >= 1 or a list of numbers >= 0, got [[0, 1, 2]]"),
+        (["steps=" + "9" * 3000], "is beyond 2**64"),
+        (["-k", "(" * 2000], "-k: an expression has at most 100 words and parentheses, got 2000"),
+        (["-k", "not " * 2000 + "x"], "-k: an expression has at most 100 words and parentheses, got 2001"),
+        (["--engine", "slurm"], "--engine (what places trials): slurm is not installed; this version has local"),
+        (["--engine", "ray"], "--engine (what places trials): ray is not installed; this version has local"),
+        (["--engine", "locla"], "no engine 'locla'; did you mean 'local'? Known: local, ray, slurm."),
         (["grid=nose"], "no grid 'nose'; did you mean 'noise'?"),
         (["grid=gpt2", "mitigation=clip_paft_sync"], "axis mitigation has no label 'clip_paft_sync'"),
         (["-k", "nothing"], "-k 'nothing' matches none of"),

@@ -84,6 +84,17 @@ def test_the_table_has_a_row_per_grid_that_counts_what_was_done_before(capsys: p
     assert capsys.readouterr().err == "[1/2] degraded           3.0 s  noise/s1\n"
 
 
+def test_what_another_sweep_ran_is_not_counted_as_run_by_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = [trial("noise", i) for i in range(8)]
+    with Progress(planned, {item.id for item in planned}, slots=1) as progress:
+        for i, by in enumerate(["this", "this", "other", "other", "other", "none", "this", "this"]):
+            outcome = "error" if by == "none" else "masked"
+            progress.tell(ended(planned[i], 1.0 if by == "this" else 0.0, outcome, "no golden run", by=by))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "4 of 8 trials run in 0 s, 3 by another sweep, 1 not run"
+    assert lines[2] == "[3/8] masked           (other)  noise/s2" and lines[0].endswith("1.0 s  noise/s0")
+
+
 def test_a_failure_names_its_reason_and_log(capsys: pytest.CaptureFixture[str]) -> None:
     planned = [trial("noise", 0)]
     Progress(planned, {"noise0"}, slots=1).tell(ended(planned[0], 1.0, "crashed", "Traceback\nValueError: no"))

@@ -64,6 +64,31 @@ def test_a_probability_is_a_function_of_its_key() -> None:
     assert decisions[0] == decisions[1] != decisions[2]
 
 
+@pytest.mark.parametrize("spec", SPECS[:1] + SPECS[2:], ids=str)
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 120), (3, 3), (4, 5), (6, 97), (49, 53)])
+def test_a_count_in_closed_form_is_that_of_a_walk(spec: object, start: int, stop: int) -> None:
+    one = schedule(spec)
+    assert one.count(start, stop) == sum(one.strikes(step, ()) for step in range(start, stop))
+
+
+@pytest.mark.parametrize(("every", "length", "offset"), [(1, 1, 0), (7, 3, 2), (7, 7, 5), (10, 4, 60), (5, 2, -3)])
+def test_bursts_are_counted_in_closed_form(every: int, length: int, offset: int) -> None:
+    one = schedule({"kind": "burst", "every": every, "length": length, "offset": offset})
+    for start in range(12):
+        walked = 0
+        for stop in range(start, 50):
+            assert one.count(start, stop) == walked
+            walked += one.strikes(stop, ())
+
+
+def test_a_count_of_many_steps_is_exact_and_takes_no_time() -> None:
+    steps = 10**13
+    assert schedule("every_step").count(0, steps) == steps
+    assert schedule({"kind": "burst", "every": 50, "length": 3}).count(0, steps) == 3 * steps / 50
+    assert schedule({"kind": "window", "start": 5, "stop": 10**12}).count(0, steps) == 10**12 - 5
+    assert schedule({"kind": "steps", "steps": [3, 3, 10**12, 10**14]}).count(0, steps) == 2
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_forecasts_know_the_share_of_steps_that_are_struck(spec: object) -> None:
     one = schedule(spec)

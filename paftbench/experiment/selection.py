@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable
+from typing import Final
 
 _TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
+MOST_TOKENS: Final = 100  # each may stand inside all others
 Predicate = Callable[[str], bool]
 
 
@@ -12,6 +14,8 @@ def parse_selection(expression: str) -> Predicate:
     tokens = _TOKEN.findall(expression)
     if not tokens:
         raise ValueError("-k: the expression is empty")
+    if len(tokens) > MOST_TOKENS:
+        raise ValueError(f"-k: an expression has at most {MOST_TOKENS} words and parentheses, got {len(tokens)}")
     parser = _Parser(tokens, expression)
     predicate = parser.either()
     if parser.tokens:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-LONGEST: Final = 256 * 1024  # characters of a text
+LONGEST: Final = 64 * 1024  # characters of a text
 DEEPEST: Final = 40  # mappings and lists inside each other
 LARGEST: Final = 2**64  # no field of a trial holds a larger integer
 
