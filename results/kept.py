@@ -1,6 +1,7 @@
 """Committed results, read back: the sweeps under `reference/` as analysis sees them, without their step logs."""
 
 import csv
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ _OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")
 
 @cache
 def sweep_of(name: str) -> Sweep:
-    """The trials of `reference/NAME/trials.jsonl`; older lines leave out judge and tolerance, which were all alike."""
-    runs = tuple(_run(name, line) for line in read_lines(ROOT / name / "trials.jsonl"))
+    """The trials of `reference/NAME/trials.jsonl`."""
+    return sweep_from(name, read_lines(ROOT / name / "trials.jsonl"))
+
+
+def sweep_from(name: str, lines: Iterable[dict[str, Any]]) -> Sweep:
+    """The trials of such lines; older ones leave out judge and tolerance, which were all alike."""
+    runs = tuple(_run(name, line) for line in lines)
     return Sweep(directory=ROOT / name, selected=runs, everything=runs)
 
 

@@ -94,6 +94,11 @@ class Quoted:
     def all(self, outcome: str) -> bool:
         return self.count(outcome) == len(self.cell.runs) > 0
 
+    @property
+    def lost_model(self) -> int:
+        """How many runs ended without a useful model on their worst rank."""
+        return self.count("nonfinite") + self.count("failed_to_learn")
+
     def middle(self, *keys: str) -> float:
         """Mean over seeds of another number of the result."""
         return _known(mean_of([run.get(*keys) for run in self.cell.done]))
