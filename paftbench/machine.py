@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PARTS: Final = (
-    "system", "machine", "device", "gpus", "versions", "switches", "threads", "processor", "cpu_capability",
+    "system", "machine", "device", "gpus", "processor", "switches", "threads", "versions", "cpu_capability",
     "libraries", "bits",
 )  # fmt: skip
 _VERSIONS: Final = ("torch", "torchvision", "transformers", "numpy")
@@ -13,7 +13,7 @@ _NO_OTHER_BITS: Final = frozenset(
     {"OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "KMP_AFFINITY", "KMP_BLOCKTIME",
      "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT"}
 )  # fmt: skip
-_SHOWN: Final = 4
+_SHOWN: Final = 5
 
 
 def machine(environment: Mapping[str, Any], device: str | None) -> dict[str, Any]:

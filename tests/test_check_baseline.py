@@ -18,9 +18,10 @@ from paftbench.analysis.check.finding import Finding
 from paftbench.analysis.check.trajectory import end_of, machine_of, tail_of, windows_of
 from paftbench.analysis.runs import Sweep
 from paftbench.config import LrSchedule
+from paftbench.environment import environment
 from paftbench.experiment import load, plan
 from paftbench.files import read_json
-from paftbench.machine import PARTS, differs
+from paftbench.machine import PARTS, differs, machine
 from paftbench.optimizers import lr_at
 from paftbench.store import read_record, read_results, write_json, write_planned
 from paftbench.theory import drift
@@ -218,6 +219,18 @@ def test_the_committed_baseline_is_of_the_shipped_experiment() -> None:
     """That it is also what the code gives is for `make gate`, which trains."""
     specs = [item.spec() for item in plan(load("ci/quick"))]
     check_fits(read(ROOT / "results" / "baselines" / "ci-quick.json"), sweep_of(Path("."), specs, {}), "")
+
+
+@pytest.mark.parametrize("part", ["processor", "bits", "switches"])
+def test_the_committed_baseline_holds_no_other_machine_to_its_bits(part: str) -> None:
+    """Versions and capability as here, another processor: every trial has other bits, and none is called a failure."""
+    baseline = read(ROOT / "results" / "baselines" / "ci-quick.json")
+    there = environment() | {part: {"model": "AMD EPYC", "convolution": "0", "ONEDNN_MAX_CPU_ISA": "AVX2"}}
+    specs = [item.spec() for item in plan(load("ci/quick"))]
+    result = {"outcome": "masked", "environment": there, "strikes": {"drawn": 1, "landed": 1, "changed": 1}}
+    found = exact.compare_bits(baseline, sweep_of(Path("."), specs, {own["id"]: result for own in specs}))
+    assert [one.verdict for one in found] == ["inconclusive"]
+    assert part in {name.partition(".")[0] for name in differs(baseline.machine, machine(there, "cpu"))}
 
 
 def test_a_random_run_of_the_committed_baseline_comes_out_again(tmp_path: Path) -> None:
