@@ -187,4 +187,5 @@ def test_a_mitigation_that_fails_inside_ddps_backward_is_an_error_too(tmp_path: 
     plugin = ["--plugin", str(tmp_path / "slipping.py")]
     assert exit_code(["run", str(tmp_path / "slipping.yaml"), "--out", str(tmp_path), *plugin]) == 1
     results = [record.result or {} for record in read_results(tmp_path / "slipping")]
-    assert [(result["outcome"], result["reason"]) for result in results] == [("error", "ValueError: a slip")] * 2
+    assert [result["outcome"] for result in results] == ["error"] * 2
+    assert all(result["reason"].startswith("ValueError: a slip") for result in results)
