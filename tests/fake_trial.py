@@ -26,6 +26,8 @@ def run(directory: Path) -> int:
     time.sleep(behaviour.get("sleep", 0))
     if behaviour.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if "exit" in behaviour:
+        os._exit(behaviour["exit"])
     if "failure" in behaviour:
         write_json(directory / "failure.json", behaviour["failure"])
         return 1

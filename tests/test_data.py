@@ -5,16 +5,22 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from small_trial import planned
 
+from paftbench.cli.main import exit_code
+from paftbench.trial import run_trial
+from paftbench.verdict import Before, verdict_of
 from paftbench.workloads import prepare as preparing
 from paftbench.workloads import published
-from paftbench.workloads.data import KNOWN, data_directory, data_id
+from paftbench.workloads.data import KNOWN, data_directory, data_id, digits_csv, files_of
 from paftbench.workloads.images import load_images
 from paftbench.workloads.prepare import prepare
+from paftbench.workloads.resnet import ResNet
 from paftbench.workloads.streams import Stream
 from paftbench.workloads.text import load_corpus
 
@@ -180,6 +186,70 @@ def test_fashion_mnist_is_unpacked_from_debians_package(directory: Path, debian:
     assert images.train_NCHW.numpy().tobytes() == debian["train-images-idx3-ubyte"][16:]
     assert images.test_labels_N.tolist() == [0, 1, 2, 3]
     assert images.train_NCHW.shape == (6, 1, 28, 28)
+
+
+@pytest.fixture
+def damaged(directory: Path, debian: dict[str, bytes]) -> Path:
+    """A prepared Fashion-MNIST of which one file was cut afterwards."""
+    prepare("fashion_mnist")
+    load_images("fashion_mnist")
+    path = directory / "FashionMNIST" / "raw" / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-28])
+    return path
+
+
+def test_data_that_were_damaged_after_they_were_prepared_are_refused_wherever_they_are_read(
+    damaged: Path, debian: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, found = (hashlib.sha256(content).hexdigest() for content in (debian[damaged.name], damaged.read_bytes()))
+    for read in (data_id, load_images):
+        with pytest.raises(ValueError, match="data set 'fashion_mnist' is damaged") as caught:
+            read("fashion_mnist")
+        told = str(caught.value)
+        assert f"{damaged} is not the published {damaged.name}: expected sha256 {expected}, got {found}" in told
+        assert told.endswith("delete it, then `paftbench data fashion_mnist`") and "\n" not in told
+    with pytest.raises(RuntimeError, match="is not the published"):
+        prepare("fashion_mnist")
+    (tmp_path / "damaged.yaml").write_text(
+        "name: damaged\nbase: {workload: {name: resnet, data: fashion_mnist}, steps: 2}\ngrids: [{name: one}]\n"
+    )
+    assert exit_code(["run", str(tmp_path / "damaged.yaml"), "--out", str(tmp_path / "runs")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("paftbench: error: ") and expected in line and found in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_that_is_changed_back_is_trusted_again(damaged: Path, debian: dict[str, bytes]) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        data_id("fashion_mnist")
+    damaged.write_bytes(debian[damaged.name])
+    assert data_id("fashion_mnist").name == "fashion_mnist"
+
+
+def test_data_that_were_damaged_after_the_plan_are_an_error_of_the_trial(damaged: Path, tmp_path: Path) -> None:
+    planned(tmp_path / "aa", workload=ResNet(data="fashion_mnist"))
+    assert run_trial(tmp_path / "aa") == 1
+    found = verdict_of(tmp_path / "aa", 1, Before())
+    assert found.outcome == "error" and "is not the published t10k-images-idx3-ubyte" in found.reason
+
+
+@pytest.mark.parametrize("name", ["shakespeare", "cifar10", "cifar100"])
+def test_other_sets_are_held_to_what_their_publishers_say_too(directory: Path, name: str) -> None:
+    for path in files_of(name, directory):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"something else")
+    with pytest.raises(ValueError, match=r"is not the published .*: expected (sha256|md5) [0-9a-f]+, got [0-9a-f]+;"):
+        data_id(name)
+
+
+def test_digits_that_were_cut_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(b"0,1\n" * 1000)[:-10])
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("paftbench.workloads.data.find_spec", lambda name: spec)
+    with pytest.raises(ValueError, match=r"data set 'digits' is damaged: .*digits\.csv\.gz"):
+        digits_csv.__wrapped__()
 
 
 def test_preparing_again_needs_neither_package_nor_network(

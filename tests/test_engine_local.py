@@ -112,6 +112,17 @@ def test_a_trial_that_ends_with_its_fork_server_is_an_error_even_after_strikes(t
     assert verdict.verdict_of(tmp_path, -9, Before()).outcome == "crashed"
 
 
+@pytest.mark.parametrize("code", [1, 74, 255])
+def test_an_exit_code_of_the_users_is_read_as_theirs(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine, code: int
+) -> None:
+    """74 and 255 once meant a full disk and a lost server: they ended the sweep, or an uncached error."""
+    tell(tmp_path, planned[1], exit=code, steps=[{"step": 0, "strikes": 3}])
+    outcomes = {item.planned.id: (item.outcome, item.reason) for item in run(tmp_path, planned, engine)}
+    assert outcomes[planned[1].id] == ("crashed", f"exit code {code}, no result; see log.txt")
+    assert outcomes[planned[2].id] == ("masked", None)
+
+
 def test_running_out_of_memory_is_an_error_even_after_strikes(
     tmp_path: Path, planned: list[Planned], engine: LocalEngine
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 from synthetic_results import RESNET, cell, golden, spec, write_trial
 
+from paftbench.claim import claim_path
 from paftbench.cli.progress import Progress
 from paftbench.cli.status import rate_per_s, summary
 from paftbench.store import read_results, try_claim
@@ -235,5 +236,12 @@ def test_time_left_is_said_only_while_something_runs(tmp_path: Path) -> None:
     try:
         assert summary(read_results(tmp_path)).splitlines()[0] == "4 trials: 3 done, 1 running, 0 missing"
         assert "about 10 s left" in summary(read_results(tmp_path))
+        path = claim_path(unfinished.path)
+        for age, told in (
+            (-3600, "1 of them 1 h 0 min in the future by this clock"),
+            (100, "1 of them 1 min 40 s old"),
+        ):
+            os.utime(path, (time.time() - age,) * 2)
+            assert summary(read_results(tmp_path)).splitlines()[1].startswith(f"heartbeats: {told}")
     finally:
         claim.release()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from paftbench.claim import STALE_S, heartbeat_age_s
 from paftbench.cli.options import duration
 from paftbench.outcome import FAILED
 from paftbench.store import LOG, RESULT, TrialRecord, is_claimed, read_results
@@ -51,8 +52,17 @@ def summary(records: Sequence[TrialRecord]) -> str:
     """The text of `status`."""
     done = [record for record in records if record.result is not None]
     left = len(records) - len(done)
-    running = sum(is_claimed(record.path) for record in records if record.result is None)
+    claimed = [record for record in records if record.result is None and is_claimed(record.path)]
+    running = len(claimed)
     lines = [f"{len(records)} trials: {len(done)} done, {running} running, {left - running} missing"]
+    odd = [age for record in claimed if abs(age := heartbeat_age_s(record.path)) > STALE_S]
+    if odd:
+        worst = max(odd, key=abs)
+        when = f"{duration(abs(worst))} {'old' if worst > 0 else 'in the future'}"
+        lines.append(
+            f"heartbeats: {len(odd)} of them {when} by this clock: another machine has another time, or they have "
+            f"ended; a sweep that hears nothing for {STALE_S:.0f} s takes them over"
+        )
     outcomes = Counter(outcome_of(record) for record in done)
     if outcomes:
         lines.append("outcomes: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))

@@ -143,7 +143,7 @@ class LocalEngine:
 
     def expect(self, modules: Iterable[str]) -> None:
         """Have the server import what virtual trials to come need; said before it starts."""
-        self._preload += [module for module in modules if module not in self._preload]
+        self._preload = list(dict.fromkeys([*self._preload, *modules]))
 
     def warm(self) -> None:
         """Start the server; it imports meanwhile."""

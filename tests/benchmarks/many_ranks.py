@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         placement = build_placement(trial, None)
         recorder = Recorder(Path(folder), placement.replicas.ranks, ["gaussian_noise"])
-        recorder.begin(0)
+        recorder.begin()
         train(trial, placement, recorder, start=0, save=lambda step: None)
     print(json.dumps({"empty": empty, "peak": peak_mb()}))
 

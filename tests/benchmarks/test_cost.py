@@ -157,7 +157,7 @@ def test_the_virtual_placement_spends_85_percent_of_its_time_on_the_bare_models(
     def virtual() -> float:
         placement = build_placement(trial, None)
         recorder = Recorder(tmp_path, placement.replicas.ranks, [])
-        recorder.begin(0)
+        recorder.begin()
         train(trial, placement, recorder, start=0, save=lambda step: None)
         rows = [row["seconds"] for row in read_lines(tmp_path / "steps.jsonl")]
         return sum(seconds for row in rows for name, seconds in row.items() if name != "evaluate")
