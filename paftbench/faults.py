@@ -70,7 +70,10 @@ class FaultModel:
         return {}
 
     def expected(self, size: int, step: int, dtype: torch.dtype) -> float:
-        """Strikes expected on one rank at a step that the schedule chose, among `size` elements."""
+        """Strikes expected on one rank at a step that the schedule chose, among `size` elements.
+
+        Forecasts of long trials look at some steps only, and take it for constant between two on which it agrees.
+        """
         return float(size) if self.degree > 0 else 0.0
 
 
