@@ -204,8 +204,10 @@ def field_values_of(cls: type[FaultModel]) -> list[str]:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable() or "." in value:
-        raise ValueError(f"{where}: expected a name of printable characters without '.', got {brief(value)}")
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{where}: expected a name, got {brief(value)}")
+    if not value.isprintable() or "." in value:
+        raise ValueError(f"{where}: a name has printable characters and no '.', got {brief(value)}")
     return value
 
 
