@@ -70,7 +70,10 @@ class FaultModel:
         return {}
 
     def expected(self, size: int, step: int, dtype: torch.dtype) -> float:
-        """Strikes expected on one rank at a step that the schedule chose, among `size` elements."""
+        """Strikes expected on one rank at a step that the schedule chose, among `size` elements.
+
+        Forecasts of long trials look at some steps only, and take it for constant between two on which it agrees.
+        """
         return float(size) if self.degree > 0 else 0.0
 
 
@@ -202,8 +205,10 @@ def field_values_of(cls: type[FaultModel]) -> list[str]:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable() or "." in value:
-        raise ValueError(f"{where}: expected a name of printable characters without '.', got {brief(value)}")
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{where}: expected a name, got {brief(value)}")
+    if not value.isprintable() or "." in value:
+        raise ValueError(f"{where}: a name has printable characters and no '.', got {brief(value)}")
     return value
 
 

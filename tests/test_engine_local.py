@@ -19,7 +19,7 @@ from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.plans import known_record, state_of
 from paftbench.process import ending_of
-from paftbench.store import Planned, read_json, read_results, try_claim
+from paftbench.store import Planned, read_json, read_results, try_claim, write_failure
 from paftbench.sweep import Finished, Policy, Sweep
 from paftbench.verdict import Before
 
@@ -254,6 +254,26 @@ def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(
     sweep._collect = collect_and_release  # type: ignore[method-assign]
     sweep.run()
     assert starts(tmp_path) == [planned[0].id]
+
+
+def test_a_trial_that_another_sweep_has_finished_meanwhile_is_told_as_that_ones(
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+) -> None:
+    held = try_claim(tmp_path / planned[0].id)
+    assert held is not None
+    told: list[Finished] = []
+    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, report=told.append)
+    collect = sweep._collect
+
+    def collect_and_finish() -> None:
+        if not told and not (tmp_path / planned[0].id / "result.json").exists():
+            write_failure(tmp_path / planned[0].id, "masked", "by another sweep")
+            held.release()
+        collect()
+
+    sweep._collect = collect_and_finish  # type: ignore[method-assign]
+    sweep.run()
+    assert [(finished.by, finished.outcome) for finished in told] == [("other", "masked")] and starts(tmp_path) == []
 
 
 def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
