@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from paftbench.files import read_json
 from paftbench.process import has_ended, machine
 
 HEARTBEAT_S = 5.0
@@ -113,10 +114,9 @@ def _create(path: Path, content: str) -> bool:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        content = json.loads(path.read_text())
+        return read_json(path)
     except (FileNotFoundError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _age(path: Path) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paftbench.engines.local import LocalEngine
-from paftbench.files import drop_temporaries, read_json, sync
+from paftbench.files import drop_temporaries, sync
 from paftbench.interrupt import deferred
 from paftbench.plans import State, adopt, known_record, rerun_directory, state_of, tidy, write_plan
 from paftbench.store import (
@@ -20,6 +20,7 @@ from paftbench.store import (
     Planned,
     find_trials,
     read_record,
+    read_result,
     try_claim,
     write_failure,
 )
@@ -147,8 +148,8 @@ class Sweep:
 
     def _launch(self, item: Planned, claim: Claim) -> None:
         directory = self.root / item.id
-        golden = self.root / (item.golden_id or "") / RESULT
-        result: dict[str, Any] | None = read_json(golden) if item.golden_id and golden.is_file() else None
+        golden = self.root / (item.golden_id or "")
+        result: dict[str, Any] | None = read_result(golden) if item.golden_id and (golden / RESULT).exists() else None
         if result is not None and result["metric"][item.judge] is None:
             self._leave_unjudged(item, claim, result)
             return
@@ -211,7 +212,7 @@ class Sweep:
             run.claim.release()
 
     def _tell(self, item: Planned, seconds: float) -> None:
-        finished = self._finished(item, read_json(self.root / item.id / RESULT), seconds)
+        finished = self._finished(item, read_result(self.root / item.id), seconds)
         self._note(finished)
         self._stopping |= finished.outcome == "error" and self.policy.stop_at_error
         self.report(finished)

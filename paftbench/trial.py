@@ -15,7 +15,7 @@ import torch.distributed as dist
 from paftbench import checkpoint
 from paftbench.config import DTYPES, Trial
 from paftbench.draws import seed_of
-from paftbench.files import read_json, write_json
+from paftbench.files import write_json
 from paftbench.injector import InjectionError
 from paftbench.metrics import Clock
 from paftbench.optimizers import optimizer_of
@@ -23,7 +23,7 @@ from paftbench.process import FULL_DISK, die_with_parent
 from paftbench.ranks import Ranks
 from paftbench.records import Recorder
 from paftbench.results import summary
-from paftbench.store import FAILURE, RESULT, Planned, read_planned
+from paftbench.store import FAILURE, RESULT, Planned, read_planned, read_result
 from paftbench.torchrun import Torchrun
 from paftbench.train import Placement, train
 from paftbench.virtual import Virtual
@@ -68,7 +68,7 @@ def _run(planned: Planned, placement: Placement, directory: Path) -> None:
         checkpoint.save(directory, step, ranks, {"placement": placement.state_dict(), "history": recorder.history})
 
     train(trial, placement, recorder, start=start, save=save)
-    golden = None if planned.golden_id is None else read_json(directory.parent / planned.golden_id / RESULT)
+    golden = None if planned.golden_id is None else read_result(directory.parent / planned.golden_id)
     result = summary(planned, placement, recorder, directory, golden)
     if ranks.hosts_first:
         write_json(directory / RESULT, result)

@@ -10,7 +10,7 @@ from typing import Any
 
 from paftbench.engines.local import SERVER_LOST
 from paftbench.process import FULL_DISK, ending_of
-from paftbench.store import FAILURE, INJECTIONS, LOG, STEPS, read_json, read_lines
+from paftbench.store import INJECTIONS, LOG, STEPS, read_failure, read_lines
 
 HANG_FLOOR_S = 60.0
 HANG_FACTOR = 20.0
@@ -79,7 +79,7 @@ def verdict_of(directory: Path, code: int, since: float) -> Verdict:
     `since` is when it started: older logs belong to an interrupted run. `OSError` where the disk is full, which is
     no verdict on the trial.
     """
-    failure = read_json(directory / FAILURE) if (directory / FAILURE).is_file() else {}
+    failure = read_failure(directory) or {}
     reason = str(failure.get("reason") or f"{_ending(directory, code)}, no result; see log.txt")
     if code == FULL_DISK or _FULL in reason:
         raise OSError(errno.ENOSPC, _FULL, str(directory))
