@@ -101,27 +101,33 @@ _ENVIRONMENT: Final = Fields(
     },
 )  # fmt: skip
 _STRIKES: Final = ("drawn", "landed", "changed")
-_METRIC: Final = ("chance", *VIEWS)
-_PARTS: Final = {"divergence": ("final", "max"), "inconsistency": ("median", "max"), "nsr": ("median", "max")}
+_WORDS: Final[Mapping[str, Kind]] = {"name": TEXT, "direction": one_of(("max", "min"))}
+_NUMBERS: Final = ("chance", *VIEWS)
+_MEASURED: Final = {
+    "divergence": ("final", "max", "before_sync"),
+    **dict.fromkeys(("inconsistency", "nsr"), ("median", "max")),
+}
 _RESULT: Final = Fields(
     needed={
         "id": _ID,
         "outcome": one_of(OUTCOMES),
         "metric": Fields(
-            {"name": _NULL_OR[TEXT], "direction": Maybe(one_of(("max", "min"))),
-             **dict.fromkeys(_METRIC, _NULL_OR[NUMBER])},
-            {"untrained": _NULL_OR[NUMBER]},
+            {},
+            {**{key: kind.or_null() for key, kind in _WORDS.items()},
+             **dict.fromkeys((*_NUMBERS, "untrained"), _NULL_OR[NUMBER])},
         ),
-        "history": Fields({"step": Each(COUNT), **dict.fromkeys(VIEWS, Each(NUMBER))}, {}),
-        **{name: Fields(dict.fromkeys(parts, _NULL_OR[NUMBER]), {}) for name, parts in _PARTS.items()},
-        "strikes": Fields(dict.fromkeys(_STRIKES, _NULL_OR[COUNT]), {}),
+        "history": Fields({}, {"step": Each(COUNT), **dict.fromkeys(VIEWS, Each(NUMBER))}),
+        **{name: Fields({}, dict.fromkeys(parts, _NULL_OR[NUMBER])) for name, parts in _MEASURED.items()},
+        "strikes": Fields({}, dict.fromkeys(_STRIKES, _NULL_OR[COUNT])),
         "mitigation": Fields(
-            {"periods": Each(FINITE)},
-            dict.fromkeys(("syncs", "bytes", "collectives", "memory_bytes"), _NULL_OR[COUNT]),
+            {},
+            {"periods": Each(FINITE),
+             **dict.fromkeys(("syncs", "bytes", "collectives", "memory_bytes"), _NULL_OR[COUNT])},
         ),
         "time": Fields(
-            dict.fromkeys(("step_median_s", "step_max_s", "total_s"), _NULL_OR[NUMBER]),
-            {"overhead_valid": FLAG, "sections": Table(NUMBER)},
+            {},
+            {"overhead_valid": FLAG, "sections": Table(NUMBER),
+             **dict.fromkeys(("step_median_s", "step_max_s", "total_s"), _NULL_OR[NUMBER])},
         ),
         "environment": _ENVIRONMENT,
     },
@@ -130,6 +136,14 @@ _RESULT: Final = Fields(
         **dict.fromkeys(("gradient_bytes", "parameters"), _NULL_OR[COUNT]), "params_sha256": Each(TEXT),
     },
 )  # fmt: skip
+# A trial that ended by itself has all that it is judged by.
+_JUDGED: Final = Fields(
+    {
+        "strikes": Fields(dict.fromkeys(_STRIKES, COUNT), {}),
+        "metric": Fields({**_WORDS, **dict.fromkeys(_NUMBERS, NUMBER)}, {}),
+    },
+    {},
+)
 
 _DECISION: Final = Fields(
     {"period": FINITE, "period_before": FINITE, "sigma": _NULL_OR[NUMBER]}, {"layer": _NULL_OR[TEXT], "rule": TEXT}
@@ -168,24 +182,18 @@ def check_plan(values: Mapping[str, Any], where: str) -> None:
 
 
 def check_result(values: Mapping[str, Any], where: str) -> None:
-    """`result.json`; a trial that wrote its own has every number that it is judged by, strikes counted."""
+    """`result.json`."""
     check_schema(values, where)
     _RESULT.check(values, where)
+    if values["outcome"] not in FAILED:
+        _JUDGED.check(values, where)
     history = values["history"]
-    if any(later <= earlier for earlier, later in pairwise(history["step"])):
-        raise refused(where, "history.step", "must rise", history["step"])
+    steps = history.get("step", [])
+    if any(later <= earlier for earlier, later in pairwise(steps)):
+        raise refused(where, "history.step", "must rise", steps)
     for view in VIEWS:
-        if len(history[view]) != len(history["step"]):
-            raise refused(where, f"history.{view}", "must hold a number per step", history[view])
-    if values["outcome"] in FAILED:
-        return
-    counted = {
-        "strikes": dict.fromkeys(_STRIKES, COUNT),
-        "metric": {**dict.fromkeys(("name", "direction"), TEXT), **dict.fromkeys(_METRIC, NUMBER)},
-    }
-    for part, kinds in counted.items():
-        for key, kind in kinds.items():
-            kind.check(values[part][key], where, f"{part}.{key} of a {values['outcome']} trial")
+        if len(history.get(view, [])) != len(steps):
+            raise refused(where, f"history.{view}", "must hold a number for each of its steps", history.get(view))
 
 
 def check_step(row: Mapping[str, Any], trial: Mapping[str, Any], where: str) -> None:
@@ -193,8 +201,6 @@ def check_step(row: Mapping[str, Any], trial: Mapping[str, Any], where: str) -> 
     _STEP.check(row, where)
     if not row["loss"]:
         raise ValueError(f"{where}: loss must hold a number per rank, got none")
-    if len(row["loss"]) != trial["world_size"]:
-        raise refused(where, "loss", f"must hold a number for each of {trial['world_size']} ranks", row["loss"])
     if row["step"] >= trial["steps"]:
         raise refused(where, "step", f"must be below the trial's {trial['steps']}", row["step"])
 

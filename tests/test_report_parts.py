@@ -78,7 +78,8 @@ def test_a_gap_that_is_none_is_said_in_words(tmp_path: Path) -> None:
 def test_numbers_that_are_none_have_keys_that_javascript_reads(tmp_path: Path) -> None:
     for seed, metric in enumerate((nan, inf, -inf, None)):
         trial = spec(RESNET, steps=4, seed=seed, faults=[FAULT], mitigations=[])
-        write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "ddp"}, metric=(metric,) * 3, drawn=1)
+        write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "ddp"}, metric=(metric,) * 3, drawn=1,
+                    outcome="crashed" if metric is None else "nonfinite")  # fmt: skip
     _, trials = trials_of(page(tmp_path))
     assert [trial["worst_rank"] for trial in trials] == [
         ("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"), ("", "-"),
