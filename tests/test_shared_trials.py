@@ -13,7 +13,7 @@ from whole_result import VIEWS, whole_result
 from paftbench import sharing
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.files import read_json, write_json
+from paftbench.files import read_json, read_lines, write_json
 from paftbench.plans import known_record, rerun_directory, state_of, tidy
 from paftbench.sharing import share, shareable, siblings_of
 from paftbench.store import Planned, read_record, try_claim, write_planned
