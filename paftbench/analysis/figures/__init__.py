@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from paftbench.analysis.figures.quiet import hush
 from paftbench.analysis.figures.saving import save
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
 from paftbench.files import check_inside
 from paftbench.plugins import did_you_mean
+
+hush()
 
 FIGURES = ("curves", "degree", "divergence", "timeline", "periods", "overhead", "overview")
 Format = Literal["png", "pdf", "svg"]
