@@ -6,6 +6,7 @@ Every check is silent or a `ValueError` of one line that names the file and the 
 import re
 from collections.abc import Mapping
 from itertools import pairwise
+from math import isfinite
 from typing import Any, Final, Literal, get_args
 
 from paftbench.outcome import FAILED, OUTCOMES
@@ -23,6 +24,7 @@ from paftbench.shape import (
     Kind,
     Maybe,
     Table,
+    is_text,
     one_of,
     refused,
 )
@@ -34,16 +36,19 @@ VIEWS: Final = get_args(Judge)
 # A trial's directory and files of its figures are named after it.
 _ID = Kind("letters and digits", frozenset({str}), lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.A) is not None)
 _NULL_OR: Final = {kind: kind.or_null() for kind in (COUNT, FLAG, NUMBER, POSITIVE, TEXT, ANY_TEXT, _ID)}
-_FIELDS_OF_SCHEDULE = {"probability": ("p",), "burst": ("every",)}
+_PERIOD = Kind("a number > 0", frozenset({int, float}), lambda value: isfinite(value) and value > 0)
+_SCHEDULES: Final[Mapping[str, Mapping[str, Kind]]] = {"probability": {"p": FINITE}, "burst": {"every": POSITIVE}}
+_WHOLE: Final = ("offset", "length")  # of a burst, where they are not left out
 
 
 def _is_schedule(value: Any) -> bool:
     if type(value) is str:
-        return True
+        return is_text(value)
     kind = value.get("kind")
-    numbers = [value[key] for key in ("p", "every", "offset", "length") if key in value]
-    needed = _FIELDS_OF_SCHEDULE.get(kind, ()) if type(kind) is str else ("kind",)
-    return type(kind) is str and all(key in value for key in needed) and all(map(FINITE.fits, numbers))
+    needed = _SCHEDULES.get(kind, {}) if TEXT.fits(kind) else {"kind": TEXT}
+    return all(own.fits(value.get(key)) for key, own in needed.items()) and all(
+        type(value[key]) is int for key in _WHOLE if key in value
+    )
 
 
 def _are_ranks(value: Any) -> bool:
@@ -63,7 +68,7 @@ _FAULT: Final = Fields(
 _MITIGATION: Final = Fields(
     needed={"name": TEXT},
     known={
-        "period": _NULL_OR[NUMBER], "overlap": _NULL_OR[FLAG], "state": TEXT,
+        "period": _PERIOD.or_null(), "overlap": _NULL_OR[FLAG], "state": TEXT,
         **dict.fromkeys(("period_min", "period_max"), FINITE),
     },
 )  # fmt: skip

@@ -44,41 +44,47 @@ def finished(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(YAML)
     for number, item in enumerate(plan(load(str(path)))):
-        directory, trial = folder / "small" / item.id, item.trial
+        directory = folder / "small" / item.id
         write_plan(directory, item, None)
-        drawn = 5 if trial.faults else 0
-        quality = {"ddp": 6.0, "paft_sync": 2.0}.get(str(item.labels.get("mitigation")), 1.0) + 0.01 * (number % 5)
-        evaluated = {"step": [0, 10, 20], **{view: [9.0, quality + 0.5, quality] for view in VIEWS}}
-        result = whole_result(
-            json.loads((directory / "trial.json").read_text()), metric={
-                "name": "loss", "direction": "min", "chance": 9.0, "untrained": 9.0,
-                **{view: quality for view in VIEWS},
-            },
-            outcome="degraded" if quality > 5 else "masked", history=evaluated, strikes=dict.fromkeys(("drawn", "landed", "changed"), drawn),
-            **{name: {"final": 0.1, "median": 0.1, "max": 0.2} for name in ("divergence", "inconsistency", "nsr")},
-            mitigation={"syncs": 10, "periods": [2, 2], "bytes": 800, "collectives": 10, "memory_bytes": 0},
-            gradient_bytes=8000, parameters=200, data={"name": "none", "sha256": "0"}, bitwise_identical=False,
-            time={"step_median_s": 0.01, "step_max_s": 0.02, "total_s": 0.2, "overhead_valid": False, "sections": {}},
-            environment={"argv": ["paftbench", "run"], "versions": {"torch": "2"}, "python": "3", "git": None},
-        )  # fmt: skip
-        write_json(directory / "result.json", result)
-        rows = [
-            {"step": step, "loss": [1.0, 1.5], "lr": 0.1, "grad_norm": 1.0, "divergence": 0.1, "divergence_before": None,
-             "inconsistency": 0.1, "nsr": 0.1, "strikes": 1, "synced": step % 2 == 1, "period": 2, "decision": None,
-             "seconds": {"compute": 0.01}}
-            for step in range(trial.steps)
-        ]  # fmt: skip
-        (directory / "steps.jsonl").write_text("".join(map(encode_line, rows)))
-        strikes = [
-            {"step": step, "attempt": 0, "fault": "noise", "rank": 0, "site": "result", "parameter": "w", "index": 1,
-             "landed": True, "bit": 3, "bits_before": "0x3f800000", "bits_after": "0x3f800008", "value_before": 1.0,
-             "value_after": 2.0, "elements": None, "norm": None}
-            for step in range(drawn)
-        ]  # fmt: skip
-        (directory / "injections.jsonl").write_text("".join(map(encode_line, strikes)))
+        mitigation = str(item.labels.get("mitigation"))
+        quality = {"ddp": 6.0, "paft_sync": 2.0}.get(mitigation, 1.0) + 0.01 * (number % 5)
+        planned = json.loads((directory / "trial.json").read_text())
+        write_json(directory / "result.json", _result(planned, quality, 5 if item.trial.faults else 0))
+        (directory / "steps.jsonl").write_text("".join(encode_line(_row(step)) for step in range(item.trial.steps)))
+        strikes = range(5) if item.trial.faults else ()
+        (directory / "injections.jsonl").write_text("".join(encode_line(_strike(step)) for step in strikes))
         (directory / "log.txt").write_text("done\n")
     assert check(folder, "--baseline", folder / "b.json", "--update") == 0
     return folder
+
+
+def _result(planned: dict[str, Any], quality: float, drawn: int) -> dict[str, Any]:
+    return whole_result(
+        planned, outcome="degraded" if quality > 5 else "masked", bitwise_identical=False, gradient_bytes=8000,
+        metric={"name": "loss", "direction": "min", "chance": 9.0, "untrained": 9.0, **dict.fromkeys(VIEWS, quality)},
+        history={"step": [0, 10, 20], **dict.fromkeys(VIEWS, [9.0, quality + 0.5, quality])},
+        strikes=dict.fromkeys(("drawn", "landed", "changed"), drawn), parameters=200,
+        **{name: {"final": 0.1, "median": 0.1, "max": 0.2} for name in ("divergence", "inconsistency", "nsr")},
+        mitigation={"syncs": 10, "periods": [2, 2], "bytes": 800, "collectives": 10, "memory_bytes": 0},
+        time={"step_median_s": 0.01, "step_max_s": 0.02, "total_s": 0.2, "overhead_valid": False, "sections": {}},
+        environment={"argv": ["paftbench", "run"], "versions": {"torch": "2"}, "python": "3", "git": None},
+    )  # fmt: skip
+
+
+def _row(step: int) -> dict[str, Any]:
+    return {
+        "step": step, "loss": [1.0, 1.5], "lr": 0.1, "grad_norm": 1.0, "divergence": 0.1, "divergence_before": None,
+        "inconsistency": 0.1, "nsr": 0.1, "strikes": 1, "synced": step % 2 == 1, "period": 2, "decision": None,
+        "seconds": {"compute": 0.01},
+    }  # fmt: skip
+
+
+def _strike(step: int) -> dict[str, Any]:
+    return {
+        "step": step, "attempt": 0, "fault": "noise", "rank": 0, "site": "result", "parameter": "w", "index": 1,
+        "landed": True, "bit": 3, "bits_before": "0x3f800000", "bits_after": "0x3f800008", "value_before": 1.0,
+        "value_after": 2.0, "elements": None, "norm": None,
+    }  # fmt: skip
 
 
 def cases(seed: int) -> list[Case]:
@@ -241,6 +247,6 @@ _LINKS: dict[str, Callable[[Path], None]] = {
     "the report is a directory": lambda folder: (folder / "small" / "report.html").mkdir(),
     "the log leads out": lambda folder: _replaced("log.txt", _PLACES["a link out"], 0.5)(folder),
     "a link round": lambda folder: (folder / "small" / "round").symlink_to(folder / "small"),
-    "a trial leads out": _led_out, "a trial renamed": _renamed, "a trial twice": _copied, "a pipe for a claim": _claimed,
-    "results crossed": _crossed,
+    "a trial leads out": _led_out, "a trial renamed": _renamed, "a trial twice": _copied, "results crossed": _crossed,
+    "a pipe for a claim": _claimed,
 }  # fmt: skip

@@ -6,30 +6,29 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fuzz_results import LOGS, Case, cases, finished
+from fuzz_results import LOGS, RECORDS, Case, cases, finished
 
 from paftbench.cli.main import exit_code
 
 SEED = 9
-LIMIT_S = 30.0
+LIMIT_S = 120.0  # of a machine that others use, too
 READING = {
-    "table": ["table", "DIR"],
-    "table --by": ["table", "DIR", "--by", "mitigation", "--json"],
-    "status": ["status", "DIR"],
-    "export": ["export", "DIR", "--to", "OUT/x.csv"],
-    "export --steps": ["export", "DIR", "--to", "OUT/x.json", "--steps"],
-    "table --injections": ["table", "DIR", "--injections"],
-    "check": ["check", "FOLDER/small.yaml", "--out", "FOLDER", "--no-run", "--baseline", "FOLDER/b.json"],
+    "table": ["table", "{dir}"],
+    "table --by": ["table", "{dir}", "--by", "mitigation", "--json"],
+    "status": ["status", "{dir}"],
+    "export": ["export", "{dir}", "--to", "{out}/x.csv"],
+    "export --steps": ["export", "{dir}", "--to", "{out}/x.json", "--steps"],
+    "table --injections": ["table", "{dir}", "--injections"],
+    "check": ["check", "{folder}/small.yaml", "--out", "{folder}", "--no-run", "--baseline", "{folder}/b.json"],
 }
 DRAWING = {
     "check exact": [*READING["check"], "--mode", "exact"],
-    "export parquet": ["export", "DIR", "--to", "OUT/x.parquet"],
-    "plot": ["plot", "DIR"],
-    "plot all": ["plot", "DIR", "--figure", "all"],
-    "report": ["report", "DIR"],
+    "export parquet": ["export", "{dir}", "--to", "{out}/x.parquet"],
+    "plot": ["plot", "{dir}"],
+    "plot all": ["plot", "{dir}", "--figure", "all"],
+    "report": ["report", "{dir}"],
 }
 OF_A_LOG = {"steps.jsonl": ("export --steps",), "injections.jsonl": ("table --injections",)}
 _ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
@@ -73,8 +72,7 @@ def fuzz(whole: Path, to: Path, case: Case, commands: dict[str, list[str]], caps
     for name, parts in commands.items():
         out = folder / "out"
         out.mkdir(exist_ok=True)
-        places = {"DIR": str(folder / "small"), "OUT": str(out), "FOLDER": str(folder)}
-        arguments = [re.sub("DIR|OUT|FOLDER", lambda found: places[found[0]], part) for part in parts]
+        arguments = [part.format(dir=folder / "small", out=out, folder=folder) for part in parts]
         capsys.readouterr()
         with limit(LIMIT_S):
             code = exit_code(arguments)
@@ -105,9 +103,9 @@ def test_a_sample_of_every_kind_of_damage(whole: Path, tmp_path: Path, capsys: p
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(2))
-def test_hundreds_of_damaged_sweeps(
-    seed: int, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    every = cases(seed)
-    for number, case in enumerate(every):
-        fuzz(whole, tmp_path / f"{number}", case, READING | DRAWING, capsys)
+def test_hundreds_of_damaged_sweeps(seed: int, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is refused is refused by all; of what is read each is drawn in one way, since figures take seconds."""
+    names = list(DRAWING)
+    for number, case in enumerate(cases(seed)):
+        drawn = names if case.damaged in RECORDS else names[number % len(names) :][:1]
+        fuzz(whole, tmp_path / f"{number}", case, READING | {name: DRAWING[name] for name in drawn}, capsys)

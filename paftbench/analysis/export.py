@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from paftbench.analysis.runs import load
 from paftbench.analysis.tidy import TEXT, Row, step_rows, trial_rows
 from paftbench.files import encode_line, replacing
+from paftbench.printable import unicode
+from paftbench.shape import BEYOND
 
 if TYPE_CHECKING:
     import pyarrow
 
 Rows = Callable[[], Iterable[Row]]  # called twice: the columns are known only after the last row
 _ROWS_AT_A_TIME = 20_000
+PERIODS = "periods"  # the one column of lists of numbers
 
 
 def export(directory: Path, to: Path, *, steps: bool = False) -> Path:
@@ -40,18 +43,18 @@ def export(directory: Path, to: Path, *, steps: bool = False) -> Path:
 
 
 def _columns(rows: Iterable[Row]) -> dict[str, set[type]]:
-    """Every column, and the types of its values."""
+    """Every column, and the types of its values; a whole number of more than 64 bits counts as a float."""
     found: dict[str, set[type]] = {}
     for row in rows:
         for name, value in row.items():
             types = found.setdefault(name, set())
             if value is not None:
-                types.add(type(value))
+                types.add(float if type(value) is int and abs(value) >= BEYOND else type(value))
     return found
 
 
 def _write_csv(path: Path, rows: Rows) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(_columns(rows())), extrasaction="ignore")
         writer.writeheader()
         writer.writerows({name: _field(value) for name, value in row.items()} for row in rows())
@@ -99,11 +102,11 @@ def _arrow_type(name: str, types: set[type]) -> "pyarrow.DataType":
         return pyarrow.int64()
     if types <= {int, float} and name not in TEXT:
         return pyarrow.float64()
-    return pyarrow.list_(pyarrow.int64()) if types == {list} else pyarrow.string()
+    return pyarrow.list_(pyarrow.float64()) if types == {list} and name == PERIODS else pyarrow.string()
 
 
 def _cell(value: Any, is_text: bool) -> Any:
-    return str(value) if is_text and value is not None else value
+    return unicode(str(value)) if is_text and value is not None else value
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
