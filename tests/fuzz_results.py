@@ -22,7 +22,7 @@ DEEP = json.loads("[" * 60 + "]" * 60)
 # Whatever a disk, another program or another version may have left in the place of a value.
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 10**18, 10**30, 1e308, -1e308, 1e-320, math.nan, math.inf, "", "x", "nan", "a\x1b[31mb", "\x07",
-    "\ud800", "‮", "$x^{$", "../../x", "é" * 200, [], [[]], {}, {"name": 3}, [None], [1e308, -1e308], DEEP,
+    "\ud800", "\u202e", "$x^{$", "../../x", "é" * 200, [], [[]], {}, {"name": 3}, [None], [1e308, -1e308], DEEP,
 )  # fmt: skip
 RAW = {
     "beyond a float": "1e400", "beyond any float": "1" + "0" * 400, "five thousand digits": "9" * 5000,
@@ -62,7 +62,7 @@ def _result(planned: dict[str, Any], quality: float, drawn: int) -> dict[str, An
     return whole_result(
         planned, outcome="degraded" if quality > 5 else "masked", bitwise_identical=False, gradient_bytes=8000,
         metric={"name": "loss", "direction": "min", "chance": 9.0, "untrained": 9.0, **dict.fromkeys(VIEWS, quality)},
-        history={"step": [0, 10, 20], **dict.fromkeys(VIEWS, [9.0, quality + 0.5, quality])},
+        history={"step": [0, 10, 20], **{view: [9.0, quality + 0.5, quality] for view in VIEWS}},
         strikes=dict.fromkeys(("drawn", "landed", "changed"), drawn), parameters=200,
         **{name: {"final": 0.1, "median": 0.1, "max": 0.2} for name in ("divergence", "inconsistency", "nsr")},
         mitigation={"syncs": 10, "periods": [2, 2], "bytes": 800, "collectives": 10, "memory_bytes": 0},

@@ -85,10 +85,11 @@ def _write_parquet(path: Path, rows: Rows) -> None:
 
     columns = _columns(rows())
     schema = pyarrow.schema([(name, _arrow_type(name, types)) for name, types in columns.items()])
-    text = {name for name, types in columns.items() if schema.field(name).type == pyarrow.string()}
+    convert: dict[Any, Callable[[Any], Any]] = {pyarrow.string(): _as_text, pyarrow.float64(): float}
+    by_name = {name: convert.get(schema.field(name).type) for name in columns}
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for part in _parts(rows()):
-            lines = [{name: _cell(row.get(name), name in text) for name in columns} for row in part]
+            lines = [{name: _cell(row.get(name), own) for name, own in by_name.items()} for row in part]
             writer.write_table(pyarrow.Table.from_pylist(lines, schema=schema))
 
 
@@ -105,8 +106,12 @@ def _arrow_type(name: str, types: set[type]) -> "pyarrow.DataType":
     return pyarrow.list_(pyarrow.float64()) if types == {list} and name == PERIODS else pyarrow.string()
 
 
-def _cell(value: Any, is_text: bool) -> Any:
-    return unicode(str(value)) if is_text and value is not None else value
+def _as_text(value: Any) -> str:
+    return unicode(str(value))
+
+
+def _cell(value: Any, convert: Callable[[Any], Any] | None) -> Any:
+    return value if value is None or convert is None else convert(value)
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
