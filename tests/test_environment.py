@@ -22,3 +22,12 @@ def test_versions_and_processor_are_recorded_without_host_or_directories(monkeyp
     assert set(record) == fields
     text = json.dumps(record)
     assert "someone" not in text and os.path.expanduser("~/") not in text
+
+
+def test_arguments_in_another_encoding_are_recorded_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`LC_ALL=C` without UTF-8 mode, and names that are not UTF-8, give halves of surrogate pairs."""
+    monkeypatch.setattr(sys, "argv", ["paftbench", "run", "--out", "r\udcc3\udca9", "x/\udce9", "/a/\udcc3\udca9", "é"])
+    environment.cache_clear()
+    recorded = environment()["argv"]
+    environment.cache_clear()
+    assert recorded == ["paftbench", "run", "--out", "ré", r"x/\xe9", "é", "é"]
