@@ -70,6 +70,7 @@ def _git(*arguments: str) -> str:
 
 
 def _without_directories(argument: str) -> str:
-    """A path keeps its last part only: directories name users and machines."""
+    """A path keeps its last part only: directories name users and machines. Bytes that are no text are written out."""
+    argument = argument.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     key, equals, value = argument.rpartition("=")
     return f"{key}{equals}{Path(value).name}" if value.startswith(("/", "~", ".")) else argument

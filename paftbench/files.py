@@ -1,24 +1,25 @@
 """JSON files that survive a crash: written under a temporary name, synced, renamed; lines that may be torn at the end.
 
-JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", and read back as floats.
+Everything that is read back comes through one door, `opened`: a regular file of a bearable size, never one that waits.
 """
 
 import hashlib
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from math import isfinite, isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
+from paftbench.json_text import encoded, mapping
 from paftbench.process import has_ended, machine
 
-_WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
-_HAS_WORD = re.compile(rb'"(?:nan|-?inf)"')  # most records have none, and need no second walk
+LARGEST: Final = 1 << 26  # bytes of a JSON file, and of a line of a jsonl file; ours are a hundredth of it
+_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.\d+\.tmp")
 
 
@@ -26,7 +27,7 @@ def write_json(
     path: Path, payload: Mapping[str, Any], *, durable: bool = True, check: Callable[[], None] | None = None
 ) -> None:
     """Replace `path` atomically: readers see the old content or the whole new one."""
-    text = json.dumps(_encoded(payload), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(encoded(payload), indent=1, allow_nan=False) + "\n"
     write_text(path, text, durable=durable, check=check)
 
 
@@ -86,56 +87,48 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read. `FileNotFoundError` where there is none, `ValueError` where reading could wait for ever."""
+    # Not blocking, because another process may put a pipe there between a look and the opening.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise ValueError(f"{path} is no file but {_KINDS.get(kind, 'a device')}")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def check_inside(path: Path, root: Path) -> None:
+    """`ValueError` where a link leads from `path` out of the directory `root`: what is there is none of its results."""
+    own = Path(os.path.realpath(path))
+    if not own.is_relative_to(os.path.realpath(root)):
+        raise ValueError(f"{path} is a link that leads out of {root}")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The inverse of `write_json`; `ValueError` in one line where the file is not a JSON mapping."""
-    content = path.read_bytes()
-    try:
-        payload = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(payload, dict):
-        raise ValueError(f"{path} holds no JSON mapping")
-    decoded: dict[str, Any] = _decoded(payload) if _HAS_WORD.search(content) else payload
-    return decoded
+    with opened(path) as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"{path} is larger than {LARGEST >> 20} MiB: it is no record")
+    return mapping(content, str(path))
 
 
 def encode_line(row: Mapping[str, Any]) -> str:
     """One row of a jsonl file, newline included."""
-    return json.dumps(_encoded(row), separators=(",", ":"), allow_nan=False) + "\n"
+    return json.dumps(encoded(row), separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a jsonl file, none where it does not exist; a last line that a crash tore is left out."""
-    if not path.is_file():
+    if not path.exists():
         return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    with opened(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
             if not line.endswith(b"\n"):
+                if len(line) == LARGEST:
+                    raise ValueError(f"{path}, line {number}, is longer than {LARGEST >> 20} MiB: it is no record")
                 return
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}, is not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}, holds no JSON mapping")
-            yield _decoded(row) if _HAS_WORD.search(line) else row
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, float) and not isfinite(value):
-        return "nan" if isnan(value) else ("inf" if value > 0 else "-inf")
-    if isinstance(value, Mapping):
-        return {str(key): _encoded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encoded(item) for item in value]
-    return value
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, str):
-        return _WORDS.get(value, value)
-    if isinstance(value, dict):
-        return {key: _decoded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_decoded(item) for item in value]
-    return value
+            yield mapping(line, f"{path}, line {number},")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paftbench.files import read_json
+
 _VARIABLE = "PAFTBENCH_LEASE"
 
 
@@ -49,7 +51,6 @@ def inherited(directory: Path) -> Lease | None:
 def read_claim(path: Path) -> dict[str, Any]:
     """What a claim's file says; nothing where it is not there, or not written yet."""
     try:
-        content = json.loads(path.read_text())
+        return read_json(path)
     except (FileNotFoundError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}

@@ -4,14 +4,15 @@ A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `l
 written last: it exists if and only if the trial is done.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from paftbench.claim import Claim, claim, is_claimed, try_claim
-from paftbench.files import encode_line, read_json, read_lines, write_json
-from paftbench.shape import LIST, MAPPING, NUMBER, NUMBER_OR_NONE, TEXT, Kinds, require, require_each
+from paftbench.files import check_inside, encode_line, opened, read_json, read_lines, write_json
+from paftbench.formats import SCHEMA, Judge, check_failure, check_injection, check_plan, check_result, check_step
 
 if TYPE_CHECKING:
     from paftbench.config import Trial
@@ -19,30 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA", "Claim", "Judge", "Label", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
-    "read_json", "read_lines", "read_planned", "read_record", "read_results", "try_claim", "write_failure",
-    "write_json", "write_planned",
+    "read_failure", "read_json", "read_lines", "read_planned", "read_record", "read_result", "read_results",
+    "try_claim", "write_failure", "write_json", "write_planned",
 ]  # fmt: skip
 
-SCHEMA = 1
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
 CHECKPOINT = "checkpoint.json"  # the mark of one that is whole
 FULL = ".full.json"  # a failure written beforehand: where the disk is full it can still be renamed
 NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
 
-_NEEDED_PLAN = {
-    "id": TEXT, "name": TEXT, "experiment": TEXT, "grid": TEXT, "labels": MAPPING, "golden_id": (str, type(None)),
-    "judge": TEXT, "tolerance": NUMBER, "plugins": LIST, "sources": MAPPING, "trial": MAPPING,
-}  # fmt: skip
-_NEEDED_TRIAL = {
-    "workload": MAPPING, "world_size": (int,), "steps": (int,), "optimizer": MAPPING, "seed": (int,), "faults": LIST,
-    "mitigations": LIST,
-}  # fmt: skip
-_NUMBERS = ("divergence", "inconsistency", "nsr", "strikes")  # mappings of result.json that hold nothing else
-_SECTIONS = ("metric", "history", *_NUMBERS, "mitigation", "time", "environment")
-
 Label = str | int | float | bool | None
-Judge = Literal["mean_model", "worst_rank", "rank0"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +70,27 @@ class TrialRecord:
         return str(self.planned["id"])
 
     def steps(self) -> Iterator[dict[str, Any]]:
-        """Rows of `steps.jsonl`."""
-        return read_lines(self.path / STEPS)
+        """Rows of `steps.jsonl`; `ValueError` where one is damaged."""
+        return self._rows(STEPS, check_step)
 
     def injections(self) -> Iterator[dict[str, Any]]:
-        """Rows of `injections.jsonl`."""
-        return read_lines(self.path / INJECTIONS)
+        """Rows of `injections.jsonl`; `ValueError` where one is damaged."""
+        return self._rows(INJECTIONS, check_injection)
+
+    def log(self, most: int) -> bytes:
+        """The end of what the trial printed, at most so many bytes; nothing where there is no log."""
+        path = _own(self.path, LOG)
+        if not path.exists():
+            return b""
+        with opened(path) as file:
+            file.seek(max(0, file.seek(0, 2) - most))
+            return file.read(most)
+
+    def _rows(self, name: str, check: Callable[..., None]) -> Iterator[dict[str, Any]]:
+        path = _own(self.path, name)
+        for number, row in enumerate(read_lines(path), start=1):
+            check(row, self.planned["trial"], f"{path}, line {number}")
+            yield row
 
 
 def write_planned(directory: Path, planned: Planned) -> None:
@@ -103,12 +106,13 @@ def read_planned(directory: Path) -> Planned:
     from paftbench.workloads.contract import DataId
 
     path = directory / TRIAL
-    values = _checked(path, {})
+    values = _read(path)
+    check_plan(values, str(path))
     for plugin in values["plugins"]:
         load_file(Path(plugin))
     own = {key: values[key] for key in Planned.__dataclass_fields__}
     own["plugins"] = tuple(values["plugins"])
-    own["data"] = DataId(**values["data"])
+    own["data"] = DataId(name=values["data"]["name"], sha256=values["data"]["sha256"])
     own["trial"] = parse_trial(values["trial"], str(path))
     return Planned(**own)
 
@@ -122,6 +126,9 @@ def find_trials(directory: Path) -> list[Path]:
     for pattern in (f"*/{TRIAL}", f"**/{TRIAL}"):
         found = [path.parent for path in sorted(directory.glob(pattern))]
         visible = [path for path in found if not any(p.startswith(".") for p in path.relative_to(directory).parts)]
+        for path in visible:
+            if path.is_symlink():
+                check_inside(path, directory)
         if visible:
             return visible
     return []
@@ -149,49 +156,46 @@ def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
 
 def read_record(directory: Path) -> TrialRecord:
     """One trial directory; `ValueError` where a record lacks what every reader of it needs."""
-    path, result = directory / TRIAL, directory / RESULT
-    planned = _checked(path, _NEEDED_PLAN)
-    _check_trial(planned, path)
-    found = _checked(result, {"outcome": TEXT}) if result.exists() else None
-    if found is not None:
-        _check_result(found, result)
-    return TrialRecord(path=directory, planned=planned, result=found)
+    path = _own(directory, TRIAL)
+    planned = _read(path)
+    check_plan(planned, str(path))
+    result = read_result(directory) if (directory / RESULT).exists() else None
+    if result is not None and result["id"] != planned["id"]:
+        raise ValueError(f"{directory / RESULT} is of the trial {result['id']}, {TRIAL} beside it of {planned['id']}")
+    return TrialRecord(path=directory, planned=planned, result=result)
 
 
-def _check_trial(planned: Mapping[str, Any], path: Path) -> None:
-    trial, judges = planned["trial"], get_args(Judge)
-    if planned["judge"] not in judges:
-        raise ValueError(f"{path}: judge must be one of {', '.join(judges)}, got {planned['judge']!r}")
-    require(trial, _NEEDED_TRIAL, f"{path}: trial")
-    require(trial["workload"], {"name": TEXT}, f"{path}: workload")
-    require(trial["optimizer"], {"name": TEXT, "lr": NUMBER}, f"{path}: optimizer")
-    for fault in trial["faults"]:
-        require(fault, {"name": TEXT, "model": TEXT}, f"{path}: a fault")
-    for mitigation in trial["mitigations"]:
-        require(mitigation, {"name": TEXT}, f"{path}: a mitigation")
+def read_result(directory: Path) -> dict[str, Any]:
+    """What became of a trial; `LookupError` where it is not done, `ValueError` where the record is damaged."""
+    path = _own(directory, RESULT)
+    values = _read(path)
+    check_result(values, str(path))
+    return values
 
 
-def _check_result(result: Mapping[str, Any], path: Path) -> None:
-    for name in _SECTIONS:
-        if result.get(name) is not None:
-            require(result[name], {}, f"{path}: {name}")
-    for name in _NUMBERS:
-        require_each(result.get(name) or {}, NUMBER_OR_NONE, f"{path}: {name}")
-    metric, history = result.get("metric") or {}, result.get("history") or {}
-    views = {view: metric.get(view) for view in ("chance", "untrained", *get_args(Judge))}
-    require_each(views, NUMBER_OR_NONE, f"{path}: metric")
-    require_each(history, LIST, f"{path}: history")
+def read_failure(directory: Path) -> dict[str, Any] | None:
+    """What a trial's own process said of its end; None where it said nothing."""
+    path = directory / FAILURE
+    if not path.exists():
+        return None
+    values = read_json(path)
+    check_failure(values, str(path))
+    return values
 
 
-def _checked(path: Path, needed: Mapping[str, Kinds]) -> dict[str, Any]:
+def _own(directory: Path, name: str) -> Path:
+    """A file of a trial, which may be a link, but not to what is none of the sweep's."""
+    path = directory / name
+    if path.is_symlink():
+        check_inside(path, Path(os.path.realpath(directory)).parent)
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        values = read_json(path)
+        return read_json(path)
     except FileNotFoundError:
         raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
-    if values.get("schema") != SCHEMA:
-        raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
-    require(values, needed, f"{path} is no record of a trial: it")
-    return values
 
 
 def write_failure(
@@ -206,7 +210,8 @@ def write_failure(
     """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
     from paftbench.environment import environment
 
-    planned = _checked(directory / TRIAL, {})
+    planned = _read(directory / TRIAL)
+    check_plan(planned, str(directory / TRIAL))
     trial = planned["trial"]
     counts = {key: (strikes or {}).get(key) for key in ("drawn", "landed", "changed")}
     metric = ("name", "direction", "chance", "untrained", "mean_model", "worst_rank", "rank0")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paftbench.engines.local import Ending, LocalEngine
-from paftbench.files import drop_temporaries, read_json, sync, write_json
+from paftbench.files import drop_temporaries, sync, write_json
 from paftbench.interrupt import deferred
 from paftbench.lease import LostClaim
 from paftbench.plans import State, adopt, known_record, rerun_directory, settle, state_of, tidy, write_plan
@@ -22,6 +22,7 @@ from paftbench.store import (
     Planned,
     find_trials,
     read_record,
+    read_result,
     try_claim,
     write_failure,
 )
@@ -154,8 +155,8 @@ class Sweep:
 
     def _launch(self, item: Planned, claim: Claim) -> None:
         directory = self.root / item.id
-        golden = self.root / (item.golden_id or "") / RESULT
-        result: dict[str, Any] | None = read_json(golden) if item.golden_id and golden.is_file() else None
+        golden = self.root / (item.golden_id or "")
+        result: dict[str, Any] | None = read_result(golden) if item.golden_id and (golden / RESULT).exists() else None
         if result is not None and result["metric"][item.judge] is None:
             self._leave_unjudged(item, claim, result)
             return
@@ -241,7 +242,7 @@ class Sweep:
             run.claim.release()
 
     def _tell(self, item: Planned, seconds: float, by: By = "this") -> None:
-        finished = self._finished(item, read_json(self.root / item.id / RESULT), seconds, by)
+        finished = self._finished(item, read_result(self.root / item.id), seconds, by)
         self._note(finished)
         self._stopping |= finished.outcome == "error" and self.policy.stop_at_error
         self.report(finished)

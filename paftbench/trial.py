@@ -16,7 +16,7 @@ from paftbench import checkpoint
 from paftbench.claim import claim
 from paftbench.config import DTYPES, Trial
 from paftbench.draws import seed_of
-from paftbench.files import read_json, write_json
+from paftbench.files import write_json
 from paftbench.launch import join
 from paftbench.lease import Lease, LostClaim, inherited
 from paftbench.optimizers import optimizer_of
@@ -25,7 +25,7 @@ from paftbench.process import die_with_parent
 from paftbench.ranks import Ranks
 from paftbench.records import Recorder
 from paftbench.results import summary
-from paftbench.store import FAILURE, FULL, RESULT, Planned, read_planned
+from paftbench.store import FAILURE, FULL, RESULT, Planned, read_planned, read_result
 from paftbench.telling import chain_of, reason_of
 from paftbench.torchrun import Torchrun
 from paftbench.train import Placement, train
@@ -69,7 +69,7 @@ def _run(planned: Planned, placement: Placement, directory: Path, lease: Lease |
     train(trial, placement, recorder, start=start, save=save)
     with ours(RECORDS):
         recorder.close()
-        golden = None if planned.golden_id is None else read_json(directory.parent / planned.golden_id / RESULT)
+        golden = None if planned.golden_id is None else read_result(directory.parent / planned.golden_id)
         result = summary(planned, placement, recorder, directory, golden)
         if ranks.hosts_first:
             write_json(directory / RESULT, result, check=None if lease is None else lease.check)

@@ -5,11 +5,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from paftbench.engines.local import SERVER_LOST, Ending
 from paftbench.process import ending_of
-from paftbench.store import FAILURE, INJECTIONS, LOG, STEPS, read_json, read_lines
+from paftbench.store import INJECTIONS, LOG, STEPS, read_failure, read_lines
 
 _NO_WORD = ", no result; see log.txt"
 DISK_FULL = "disk full"  # the part to blame of a failure that was written beforehand
@@ -79,7 +79,7 @@ def _ended(directory: Path, ending: Ending, strikes: dict[str, int]) -> tuple[st
     """Outcome and reason of a trial that ended by itself; what it knows of its strikes is added to `strikes`."""
     if ending == SERVER_LOST:
         return "error", f"ended with the server that trials are forked from{_NO_WORD}"
-    failure: dict[str, Any] = read_json(directory / FAILURE) if (directory / FAILURE).is_file() else {}
+    failure = read_failure(directory) or {}
     if failure.get("part") == DISK_FULL:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
     struck = max([int(failure.get("strikes") or 0), *strikes.values()])

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from whole_result import whole_result
+
 from paftbench.files import encode_line, write_json
 
 
@@ -31,9 +33,5 @@ def run(directory: Path) -> int:
     if "failure" in behaviour:
         write_json(directory / "failure.json", behaviour["failure"])
         return 1
-    keys = ("id", "name", "experiment", "grid", "labels", "golden_id")
-    result = {"schema": 1, **{key: planned[key] for key in keys}, "outcome": "masked", "reason": None}
-    result["metric"] = dict.fromkeys(("mean_model", "worst_rank", "rank0"), 1.0)
-    result["time"] = {"step_max_s": 0.001, "total_s": 0.01}
-    write_json(directory / "result.json", {**result, "mark": behaviour.get("mark")})
+    write_json(directory / "result.json", whole_result(planned, mark=behaviour.get("mark")))
     return 0

@@ -111,7 +111,7 @@ def test_an_error_or_an_unfinished_run_is_in_no_rate(tmp_path: Path) -> None:
 def test_a_crash_has_no_numbers_but_that_it_counts_as_chance_and_the_table_still_stands(tmp_path: Path) -> None:
     golden(tmp_path, [0.99])
     nothing: dict[str, Any] = {
-        "divergence": {}, "nsr": {}, "strikes": {}, "mitigation": {}, "time": {}, "history": None, "parameters": None,
+        "divergence": {}, "nsr": {}, "strikes": {}, "mitigation": {}, "time": {}, "history": {}, "parameters": None,
     }  # fmt: skip
     cell(tmp_path, "ddp", [None], outcome="crashed", **nothing)
     row = row_of(tmp_path, "ddp")

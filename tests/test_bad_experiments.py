@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_result import whole_result
 
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
@@ -233,7 +234,7 @@ def finished(tmp_path: Path) -> list[Planned]:
     planned = plan(load(str(tmp_path / "small.yaml")))
     for item in planned:
         write_plan(tmp_path / "out" / "x" / item.id, item, None)
-        write_json(tmp_path / "out" / "x" / item.id / "result.json", {"schema": 1, "outcome": "masked"})
+        write_json(tmp_path / "out" / "x" / item.id / "result.json", whole_result(item.spec()))
     return planned
 
 
@@ -273,10 +274,10 @@ def spoil(directory: Path, what: str) -> None:
         ("torn plan", "trial.json is not JSON"),
         ("torn result", "result.json is not JSON"),
         ("binary result", "result.json is not JSON"),
-        ("a folder for a result", "Is a directory: "),
+        ("a folder for a result", "result.json is no file but a directory"),
         ("result of another schema", "result.json has schema 99; this version reads schema 1"),
         ("plan of another schema", "trial.json has schema 99; this version reads schema 1"),
-        ("another trial", "holds the trial 0000000000000000; it was renamed or copied"),
+        ("another trial", "trial.json beside it of 0000000000000000"),
         ("a file", "Not a directory: "),
         ("a neighbour of another schema", "other/trial.json has schema 99; this version reads schema 1"),
     ],

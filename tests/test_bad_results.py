@@ -89,7 +89,12 @@ def test_a_result_that_was_cut_off(command: str, kept: int, sweep: Path, capsys:
 
 @pytest.mark.parametrize("command", ALL)
 @pytest.mark.parametrize(
-    ("text", "said"), [("[]", "holds no JSON mapping"), ('{"schema": 1}', "it lacks"), ("\udcff\ud800", "is not JSON")]
+    ("text", "said"),
+    [
+        ("[]", "holds no JSON mapping"),
+        ('{"schema": 1}', "lacks 'id', 'outcome', 'metric'"),
+        ("\udcff\ud800", "is not JSON"),
+    ],
 )
 def test_a_result_that_is_something_else(
     command: str, text: str, said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
@@ -198,7 +203,7 @@ def test_a_strike_that_is_something_else(
         ({"trial": None}, "trial must be a mapping, got None"),
         ({"labels": [1]}, "labels must be a mapping, got [1]"),
         ({"judge": "best"}, "judge must be one of mean_model, worst_rank, rank0, got 'best'"),
-        ({"tolerance": "x"}, "tolerance must be a number, got 'x'"),
+        ({"tolerance": "x"}, "tolerance must be a finite number, got 'x'"),
     ],
 )
 def test_a_plan_that_is_something_else(
@@ -216,8 +221,8 @@ def test_a_plan_that_is_something_else(
         ({"workload": "resnet"}, "workload must be a mapping, got 'resnet'"),
         ({"optimizer": {"name": "sgd"}}, "optimizer lacks 'lr'"),
         ({"faults": {}}, "faults must be a list, got {}"),
-        ({"faults": [3]}, "a fault must be a mapping, got 3"),
-        ({"mitigations": [{}]}, "a mitigation lacks 'name'"),
+        ({"faults": [3]}, "trial.faults[0] must be a mapping, got 3"),
+        ({"mitigations": [{}]}, "trial.mitigations[0] lacks 'name'"),
     ],
 )
 def test_a_field_of_a_plan_that_is_something_else(
@@ -230,11 +235,25 @@ def test_a_field_of_a_plan_that_is_something_else(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"outcome": 3}, "outcome must be text, got 3"),
-        ({"metric": 3}, "metric must be a mapping, got 3"),
-        ({"metric": {"rank0": "x"}}, "metric must hold a number or null each, got 'x'"),
-        ({"strikes": {"drawn": []}}, "strikes must hold a number or null each, got []"),
-        ({"history": {"step": 3}}, "history must hold a list each, got 3"),
+        ({"outcome": 3}, "outcome must be one of error, crashed, hung, nonfinite, failed_to_learn, degraded, masked"),
+        ({"outcome": "maskd"}, "outcome must be one of"),
+        ({"id": "../../x"}, "id must be letters and digits, got '../../x'"),
+        ({"id": "0123"}, "result.json is of the trial 0123, trial.json beside it of"),
+        ({"metric": None}, "metric must be a mapping, got None"),
+        ({"metric": {"rank0": "x"}}, "metric.rank0 must be a number or null, got 'x'"),
+        ({"metric": {"rank0": True}}, "metric.rank0 must be a number or null, got True"),
+        ({"strikes": None}, "strikes must be a mapping, got None"),
+        ({"strikes": {"drawn": []}}, "strikes.drawn must be a whole number >= 0 or null, got []"),
+        ({"strikes": {"drawn": 10**30}}, "strikes.drawn must be a whole number >= 0 or null, got 1000000"),
+        ({"strikes": {"drawn": 5, "landed": 5, "changed": None}}, "strikes.changed must be a whole number >= 0, got"),
+        ({"strikes": {"drawn": 5, "landed": 5}}, "strikes lacks 'changed'"),
+        ({"history": None}, "history must be a mapping, got None"),
+        ({"history": {"step": 3}}, "history.step must be a list, got 3"),
+        ({"history": {"step": [0, 5]}}, "history.mean_model must hold a number for each of its steps, got None"),
+        ({"history": {"step": [5, 5]}}, "history.step must rise, got [5, 5]"),
+        ({"mitigation": {"bytes": float("inf")}}, "mitigation.bytes must be a whole number >= 0 or null, got inf"),
+        ({"environment": {"git": {"sha": 3}}}, "environment.git.sha must be text, got 3"),
+        ({"reason": 3}, "reason must be text or null, got 3"),
     ],
 )
 def test_a_value_of_a_result_that_is_something_else(

@@ -11,6 +11,7 @@ from commits import one_of
 from reruns import allowed, script
 from small_gate import YAML, changed, check, copied, prepare, spoil, sweep_in
 from synthetic_results import FAULT, GPT2, RESNET, cell, golden, spec, write_trial
+from whole_result import whole_result
 
 from paftbench.analysis.check import bound, exact, sweep_of
 from paftbench.analysis.check.baseline import check_fits, make, read, write
@@ -241,7 +242,7 @@ def test_a_random_run_of_the_committed_baseline_comes_out_again(tmp_path: Path) 
     write_planned(tmp_path / item.id, item)
     if item.golden_id is not None:
         (tmp_path / item.golden_id).mkdir()
-        write_json(tmp_path / item.golden_id / "result.json", {"metric": {item.judge: 1.0}, "params_sha256": []})
+        write_json(tmp_path / item.golden_id / "result.json", whole_result({**item.spec(), "id": item.golden_id}))
     assert run_trial(tmp_path / item.id) == 0
     result = read_record(tmp_path / item.id).result or {}
     (run,) = sweep_of(tmp_path, [item.spec()], {item.id: result}).selected

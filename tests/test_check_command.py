@@ -197,3 +197,40 @@ def test_an_edited_plugin_file_makes_every_result_stale(ran: Path, tmp_path: Pat
     (after, *_) = with_plugin_files(planned)
     assert after.sources != before.sources
     assert with_plugin_files(plan(load(str(ran / "small.yaml")))) == plan(load(str(ran / "small.yaml")))
+
+
+@pytest.mark.parametrize("strikes", [None, {}, {"drawn": 5, "landed": 5, "changed": None}, {"drawn": True}, "none"])
+def test_a_trial_without_a_strike_count_passes_no_gate(
+    folder: Path, capsys: pytest.CaptureFixture[str], strikes: Any
+) -> None:
+    spoil(folder, "noise/paft_sync/s1", lambda result: result.update(strikes=strikes))
+    for mode in ("bound", "exact"):
+        assert check(folder, "--baseline", folder / "b.json", "--mode", mode) == 2
+        assert "result.json: strikes" in refused(capsys)
+
+
+def test_a_trial_whose_strike_count_is_gone_passes_no_gate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil(folder, "noise/paft_sync/s1", lambda result: result.pop("strikes"))
+    assert check(folder) == 2
+    assert "result.json lacks 'strikes'" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda b: b["cells"]["golden"]["seeds"]["0"].update(quality="x"),
+            "golden/s0: quality must be a number or null",
+        ),
+        (lambda b: b["cells"]["golden"]["seeds"]["0"].update(windows=[3]), "windows must hold text each, got 3"),
+        (lambda b: b["cells"]["golden"]["seeds"].update({"²": {}}), "golden/s² lacks 'outcome'"),
+        (lambda b: b["cells"].update(golden=None), "cell golden must be a mapping, got None"),
+        (lambda b: b.update(data={"none": 3}), "data must hold text each, got 3"),
+    ],
+)
+def test_a_damaged_baseline_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], change: Any, says: str
+) -> None:
+    changed(folder, change)
+    assert check(folder, "--baseline", folder / "b.json") == 2
+    assert says in refused(capsys)

@@ -88,3 +88,12 @@ def test_what_kernels_give_is_the_same_when_asked_again_and_touches_no_generator
     before = torch.get_rng_state()
     assert bits() == bits() and set(bits()) == {"convolution", "matmul", "elementwise", "normal"}
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_arguments_in_another_encoding_are_recorded_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`LC_ALL=C` without UTF-8 mode, and names that are not UTF-8, give halves of surrogate pairs."""
+    monkeypatch.setattr(sys, "argv", ["paftbench", "run", "--out", "r\udcc3\udca9", "x/\udce9", "/a/\udcc3\udca9", "é"])
+    environment.cache_clear()
+    recorded = environment()["argv"]
+    environment.cache_clear()
+    assert recorded == ["paftbench", "run", "--out", "ré", r"x/\xe9", "é", "é"]

@@ -34,7 +34,7 @@ def odd(tmp_path: Path) -> Path:
     labels = {"mitigation": "ddp", "how": 'a "quoted", broken\nlabel é'}
     directory = tmp_path / "odd"
     write_trial(directory, trial, grid="noise", labels=labels, rows=rows, drawn=1, metric=(nan, -inf, None),
-                mitigation={"syncs": 2, "periods": [10, 5], "bytes": 8})  # fmt: skip
+                outcome="crashed", mitigation={"syncs": 2, "periods": [10, 5], "bytes": 8})  # fmt: skip
     return directory
 
 

@@ -33,7 +33,13 @@ def run_of(sweep: Path, mitigation: str, world_size: int = 2) -> Run:
 def one(directory: Path, rows: list[dict[str, Any]], mitigations: list[Any] | None = None) -> Run:
     """A torchrun trial with these sections of its steps; a step with `synced` synchronised."""
     trial = spec(
-        RESNET, steps=len(rows), seed=0, faults=[NOISE], mitigations=mitigations or [], placement="torchrun", procs=4
+        RESNET,
+        steps=max(1, len(rows)),
+        seed=0,
+        faults=[NOISE],
+        mitigations=mitigations or [],
+        placement="torchrun",
+        procs=4,
     )
     written = [
         {

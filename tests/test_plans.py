@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_result import whole_result
 
 from paftbench import files
 from paftbench.claim import claim_path, is_claimed, try_claim
@@ -17,8 +18,6 @@ from paftbench.experiment.file import parse_experiment
 from paftbench.interrupt import deferred
 from paftbench.plans import adopt, known_record, rerun_directory, state_of, tidy, write_plan
 from paftbench.store import Planned, read_json, write_json
-
-OURS = {"schema": 1, "outcome": "masked"}
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def planned() -> Planned:
 
 def finished(directory: Path, planned: Planned, **result: Any) -> Path:
     write_plan(directory, planned, None)
-    write_json(directory / "result.json", {**OURS, **result})
+    write_json(directory / "result.json", whole_result(planned.spec(), **result))
     return directory
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_result import VIEWS, whole_result
 
 from paftbench import sharing
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.files import read_json, write_json
+from paftbench.files import read_json, read_lines, write_json
 from paftbench.plans import known_record, state_of, tidy
 from paftbench.sharing import share, shareable, siblings_of
 from paftbench.store import Planned, read_record, try_claim, write_planned
@@ -39,8 +40,7 @@ def finish(root: Path, items: list[Planned], outcome: str = "masked", **result: 
         (directory / "steps.jsonl").write_text('{"step":0}\n')
         (directory / "injections.jsonl").write_text('{"step":0,"rank":1}\n')
         (directory / "log.txt").write_text("a line\n")
-        names = {key: getattr(item, key) for key in ("id", "name", "experiment", "grid", "labels", "golden_id")}
-        write_json(directory / "result.json", {"schema": 1, **names, "outcome": outcome, "reason": None, **result})
+        write_json(directory / "result.json", whole_result(item.spec(), outcome=outcome, **result))
 
 
 def states(root: Path, items: list[Planned]) -> list[str]:
@@ -54,7 +54,8 @@ def hidden(root: Path) -> list[str]:
 @pytest.fixture
 def first(tmp_path: Path) -> Path:
     """A finished sweep."""
-    finish(tmp_path / "first", planned("first"), metric={"rank0": float("nan")}, environment={"arguments": ["x"]})
+    metric = {"name": "loss", "direction": "min", "chance": 1.0, **dict.fromkeys(VIEWS, float("nan"))}
+    finish(tmp_path / "first", planned("first"), metric=metric, environment={"arguments": ["x"]})
     return tmp_path / "first"
 
 
@@ -68,7 +69,8 @@ def test_a_copy_is_a_complete_trial_of_the_sweep_it_goes_to(tmp_path: Path, firs
         names = {key: getattr(item, key) for key in ("name", "experiment", "grid", "labels", "golden_id")}
         assert names["experiment"] == "paper/second"
         assert json.dumps(record.result) == json.dumps(original.result | names)
-        assert list(record.steps()) == [{"step": 0}] and list(record.injections()) == [{"step": 0, "rank": 1}]
+        assert list(read_lines(record.path / "steps.jsonl")) == [{"step": 0}]
+        assert list(read_lines(record.path / "injections.jsonl")) == [{"step": 0, "rank": 1}]
         assert (record.path / "log.txt").read_text() == "a line\n"
 
 

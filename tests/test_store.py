@@ -72,7 +72,7 @@ def test_a_sweep_reads_its_trials_golden_first_and_a_trial_directory_reads_itsel
     trial_json(tmp_path / "aa", name="noise/ddp/s0")
     trial_json(tmp_path / "bb", name="golden/s0", grid="golden")
     trial_json(tmp_path / ".rerun-aa")
-    store.write_json(tmp_path / "bb" / "result.json", {"schema": 1, "outcome": "masked"})
+    store.write_failure(tmp_path / "bb", "crashed", "signal 9")
     records = store.read_results(tmp_path)
     assert [record.id for record in records] == ["bb", "aa"]
     assert records[0].result is not None and records[1].result is None

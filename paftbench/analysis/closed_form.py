@@ -21,16 +21,17 @@ def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if len(mitigations) > 1 or any(mitigation["name"] != "paft_sync" for mitigation in mitigations):
         return None
-    sync = mitigations[0] if mitigations else {}
-    path = theory.drift(
-        [float(row["lr"]) for row in rows],
-        momentum=trial["optimizer"]["momentum"],
-        weight_decay=trial["optimizer"]["weight_decay"],
-        period=sync.get("period"),
-        state=sync.get("state", "params"),
-        overlap=sync.get("overlap", False),
-    )
-    expected = theory.divergence(
-        path.before, std=faults[0]["degree"], ranks=trial["world_size"], parameters=int(parameters)
-    )
+    sync, optimizer, std = mitigations[0] if mitigations else {}, trial["optimizer"], faults[0].get("degree")
+    if std is None or not {"momentum", "weight_decay"} <= optimizer.keys():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        path = theory.drift(
+            [float(row["lr"]) for row in rows],
+            momentum=optimizer["momentum"],
+            weight_decay=optimizer["weight_decay"],
+            period=sync.get("period"),
+            state=sync.get("state", "params"),
+            overlap=sync.get("overlap", False),
+        )
+        expected = theory.divergence(path.before, std=std, ranks=trial["world_size"], parameters=int(parameters))
     return np.array([row["step"] + 1.0 for row in rows]), expected

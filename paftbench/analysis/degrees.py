@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from paftbench.analysis.cells import Cell, cells
-from paftbench.analysis.panels import NothingToDraw, Panel, by_model, fault_text
+from paftbench.analysis.panels import NothingToDraw, Panel, by_model, fault_text, plain
 from paftbench.analysis.runs import Run, Sweep
 
 DEGREE = ".degree"
@@ -59,7 +59,7 @@ class Ladder:
 
     @property
     def unit(self) -> str:
-        return str(self.fault.get("unit", "")).replace("_", " ")
+        return plain(self.fault.get("unit", "")).replace("_", " ")
 
     @property
     def title(self) -> str:

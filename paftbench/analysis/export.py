@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from paftbench.analysis.runs import load
 from paftbench.analysis.tidy import TEXT, Row, step_rows, trial_rows
 from paftbench.files import encode_line, replacing
+from paftbench.printable import unicode
+from paftbench.shape import BEYOND
 
 if TYPE_CHECKING:
     import pyarrow
 
 Rows = Callable[[], Iterable[Row]]  # called twice: the columns are known only after the last row
 _ROWS_AT_A_TIME = 20_000
+PERIODS = "periods"  # the one column of lists of numbers
 
 
 def export(directory: Path, to: Path, *, steps: bool = False) -> Path:
@@ -40,18 +43,18 @@ def export(directory: Path, to: Path, *, steps: bool = False) -> Path:
 
 
 def _columns(rows: Iterable[Row]) -> dict[str, set[type]]:
-    """Every column, and the types of its values."""
+    """Every column, and the types of its values; a whole number of more than 64 bits counts as a float."""
     found: dict[str, set[type]] = {}
     for row in rows:
         for name, value in row.items():
             types = found.setdefault(name, set())
             if value is not None:
-                types.add(type(value))
+                types.add(float if type(value) is int and abs(value) >= BEYOND else type(value))
     return found
 
 
 def _write_csv(path: Path, rows: Rows) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(_columns(rows())), extrasaction="ignore")
         writer.writeheader()
         writer.writerows({name: _field(value) for name, value in row.items()} for row in rows())
@@ -82,10 +85,11 @@ def _write_parquet(path: Path, rows: Rows) -> None:
 
     columns = _columns(rows())
     schema = pyarrow.schema([(name, _arrow_type(name, types)) for name, types in columns.items()])
-    text = {name for name, types in columns.items() if schema.field(name).type == pyarrow.string()}
+    convert: dict[Any, Callable[[Any], Any]] = {pyarrow.string(): _as_text, pyarrow.float64(): float}
+    by_name = {name: convert.get(schema.field(name).type) for name in columns}
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for part in _parts(rows()):
-            lines = [{name: _cell(row.get(name), name in text) for name in columns} for row in part]
+            lines = [{name: _cell(row.get(name), own) for name, own in by_name.items()} for row in part]
             writer.write_table(pyarrow.Table.from_pylist(lines, schema=schema))
 
 
@@ -99,11 +103,15 @@ def _arrow_type(name: str, types: set[type]) -> "pyarrow.DataType":
         return pyarrow.int64()
     if types <= {int, float} and name not in TEXT:
         return pyarrow.float64()
-    return pyarrow.list_(pyarrow.int64()) if types == {list} else pyarrow.string()
+    return pyarrow.list_(pyarrow.float64()) if types == {list} and name == PERIODS else pyarrow.string()
 
 
-def _cell(value: Any, is_text: bool) -> Any:
-    return str(value) if is_text and value is not None else value
+def _as_text(value: Any) -> str:
+    return unicode(str(value))
+
+
+def _cell(value: Any, convert: Callable[[Any], Any] | None) -> Any:
+    return value if value is None or convert is None else convert(value)
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:

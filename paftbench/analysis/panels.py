@@ -8,6 +8,7 @@ from typing import Any
 from paftbench.analysis.cells import cells
 from paftbench.analysis.runs import Run, Sweep, View, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
+from paftbench.printable import printable
 
 _NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
 
@@ -36,7 +37,7 @@ class Panel:
 
     @property
     def metric(self) -> str:
-        return str(self.lead.get("metric", "name") or "metric")
+        return plain(self.lead.get("metric", "name") or "metric")
 
     @cached_property
     def claimless(self) -> bool:
@@ -46,9 +47,9 @@ class Panel:
     @property
     def workload(self) -> str:
         workload = self.lead.trial["workload"]
-        name = _NAMES.get(workload["name"], workload["name"])
-        size = f" {workload['size']}" if "size" in workload else ""
-        return f"{name}{size} on {workload['data']}" if workload.get("data") else f"{name}{size}"
+        name = plain(_NAMES.get(workload["name"], workload["name"]))
+        size = f" {plain(workload['size'])}" if "size" in workload else ""
+        return f"{name}{size} on {plain(workload['data'])}" if workload.get("data") else f"{name}{size}"
 
     @property
     def fault(self) -> str:
@@ -118,13 +119,18 @@ def hardest(found: Sequence[Panel]) -> list[Panel]:
     return sorted(last.values(), key=lambda panel: (order[panel.workload], "flip" in panel.fault))
 
 
+def plain(text: object) -> str:
+    """A name as a figure shows it: what only a formula or a terminal would understand is written out."""
+    return printable(str(text)).replace("$", r"\$")
+
+
 def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
     return {name: tuple(sorted(runs, key=lambda run: run.sample)) for name, runs in series.items() if runs}
 
 
 def fault_text(fault: Mapping[str, Any], steps: int, degree: bool = True) -> str:
     """A fault in words; without its degree for a figure in which the degree rises."""
-    text = str(fault["model"]).replace("_", " ").replace("gaussian", "Gaussian")
+    text = plain(fault["model"]).replace("_", " ").replace("gaussian", "Gaussian")
     if degree:
         text += f" {_degree_text(fault)}"
     schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
@@ -138,17 +144,17 @@ def fault_text(fault: Mapping[str, Any], steps: int, degree: bool = True) -> str
 
 
 def _degree_text(fault: Mapping[str, Any]) -> str:
-    number, unit = f"{fault.get('degree', 0):g}", str(fault.get("unit", "")).replace("_", " ")
+    number, unit = f"{fault.get('degree', 0):g}", plain(fault.get("unit", "")).replace("_", " ")
     return f"{number} {unit}" if unit.startswith("per ") else f"{unit} {number}"
 
 
 def _schedule_text(schedule: Mapping[str, Any] | str, steps: int) -> str:
     if isinstance(schedule, str):
-        return schedule
+        return plain(schedule)
     if schedule["kind"] == "probability":
         return f"at {100 * schedule['p']:g} % of steps"
     if schedule["kind"] != "burst":
-        return str(schedule["kind"])
+        return plain(schedule["kind"])
     first = (schedule.get("offset", 0) - 1) % schedule["every"]
     length = schedule.get("length", 1)
     if first + schedule["every"] < steps:

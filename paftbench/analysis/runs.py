@@ -6,15 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from paftbench.analysis.logs import checked_injections, checked_steps
+from paftbench.formats import VIEWS
+from paftbench.formats import Judge as View
 from paftbench.outcome import BROKE_DOWN
 from paftbench.seeds import Seed, parse_seed
 from paftbench.store import TRIAL, TrialRecord, read_record, read_results
 
-View = Literal["mean_model", "worst_rank", "rank0"]
-VIEWS: tuple[View, ...] = ("mean_model", "worst_rank", "rank0")
+__all__ = ["VIEWS", "Run", "Sweep", "View", "load"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,11 +140,11 @@ class Run:
 
     def steps(self) -> list[dict[str, Any]]:
         """Rows of steps.jsonl; a step that a resumed trial ran again counts once, the last time."""
-        return list({row["step"]: row for row in checked_steps(self.record)}.values())
+        return list({row["step"]: row for row in self.record.steps()}.values())
 
     def injections(self) -> Iterator[dict[str, Any]]:
         """Rows of injections.jsonl."""
-        return checked_injections(self.record)
+        return self.record.injections()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from paftbench.printable import printable
 from paftbench.store import encode_line
 
 
@@ -65,7 +66,7 @@ def draw(
     lines = list(zip(*columns.values(), strict=True))
     for i, line in enumerate(lines):
         last_of_section = i + 1 < len(lines) and sections[i] != sections[i + 1]
-        table.add_row(*line, end_section=last_of_section)
+        table.add_row(*map(printable, line), end_section=last_of_section)
     out = StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())

@@ -11,6 +11,7 @@ from typing import Any, Final
 from paftbench.analysis.cells import gap_closed, overhead
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import VIEWS, Run, Sweep
+from paftbench.printable import unicode
 
 Row = dict[str, Any]
 LAST_KEY: Final = "seed"  # the columns up to this one say which trial a row is of, per step as well
@@ -90,7 +91,7 @@ def _outcome(sweep: Sweep, run: Run) -> Row:
     gap = closed if number is None else "undefined" if isnan(number) else "open"
     return {
         "outcome": run.outcome,
-        "reason": run.get("reason"),
+        "reason": None if run.get("reason") is None else unicode(run.get("reason")),
         "stopped_after": run.get("stopped_at"),  # pandas takes columns that end in _at for dates
         "bitwise_identical": run.get("bitwise_identical"),
         "judge": run.judge,

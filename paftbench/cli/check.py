@@ -11,7 +11,7 @@ import typer
 
 from paftbench.cli import sweeping
 from paftbench.cli.check_runs import run_missing, warn_of_older, with_plugin_files
-from paftbench.cli.options import PluginFiles, check_target, load_plugins, message
+from paftbench.cli.options import PluginFiles, check_target, load_plugins, message, say
 
 if TYPE_CHECKING:
     from paftbench.analysis.check.baseline import Baseline
@@ -191,7 +191,7 @@ def _told(gate: "Gate", files: Files) -> int:
         write_text(files.junit, junit.render(gate))
     if files.markdown is not None:
         write_text(files.markdown, markdown.render(gate))
-    typer.echo(table.render(gate))
+    say(table.render(gate))
     return gate.exit_code
 
 

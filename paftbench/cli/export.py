@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from paftbench.cli.options import check_target
+from paftbench.cli.options import check_target, say
 
 
 def export(
@@ -17,4 +17,4 @@ def export(
     from paftbench.analysis.export import export as write
 
     check_target(to)
-    typer.echo(write(directory, to, steps=steps))
+    say(write(directory, to, steps=steps))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paftbench.cli.options import PluginFiles, columns, load_plugins
+from paftbench.cli.options import PluginFiles, columns, load_plugins, say
 
 
 class Kind(StrEnum):
@@ -44,13 +44,13 @@ def ls(
         if name not in entries:
             singular = kind.value.removesuffix("s").replace("-", " ") if kind is not Kind.DATA else "data set"
             raise LookupError(f"no {singular} {name!r}{did_you_mean(name, entries)}")
-        typer.echo(json.dumps(entries[name], indent=1, default=str) if as_json else _one(entries[name]))
+        say(json.dumps(entries[name], indent=1, default=str) if as_json else _one(entries[name]))
     elif as_json:
         brief = [{key: value for key, value in entry.items() if key != "fields"} for entry in entries.values()]
-        typer.echo(json.dumps(brief, indent=1, default=str))
+        say(json.dumps(brief, indent=1, default=str))
     else:
         keys = [key for key in next(iter(entries.values()), {}) if key not in ("fields", "about", "expect")]
-        typer.echo(columns([keys, *([_brief(key, entry[key]) for key in keys] for entry in entries.values())]))
+        say(columns([keys, *([_brief(key, entry[key]) for key in keys] for entry in entries.values())]))
 
 
 def _plugins(kind: str) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -19,9 +20,11 @@ from paftbench.cli.run import run
 from paftbench.cli.status import status
 from paftbench.cli.table import table
 from paftbench.cli.verify import verify
+from paftbench.printable import printable
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
+RARELY = 100_000  # new objects between two looks for garbage; figures leave some, and memory is bounded
 ClickException: type[Exception] = UsageError.__mro__[1]
 
 app = typer.Typer(
@@ -42,10 +45,17 @@ for _looking in (status, table, plot, report, export, data, doctor):
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point of the console script; ends the process with INTERFACE's exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or file of another encoding gets what it has no letter for written out, not an error.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     # Imports and plans are objects that stay: looking for garbage among them is a seventh of a short command's time.
-    # What may run for long turns it on again.
-    gc.disable()
-    sys.exit(exit_code(sys.argv[1:] if arguments is None else arguments))
+    before = gc.get_threshold()
+    gc.set_threshold(RARELY, *before[1:])
+    try:
+        sys.exit(exit_code(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        gc.set_threshold(*before)
 
 
 def exit_code(arguments: list[str]) -> int:
@@ -80,7 +90,7 @@ def interrupted() -> int:
 
 def refused(text: str) -> int:
     """Say on one line why nothing was done."""
-    print(f"paftbench: error: {' '.join(text.split())}", file=sys.stderr)
+    print(f"paftbench: error: {printable(' '.join(text.split()))}", file=sys.stderr)
     return 2
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from paftbench.printable import printable
+
 PluginFiles = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE.py", help="A file with fault models, mitigations or workloads; repeatable."),
@@ -51,9 +53,14 @@ def check_target(to: Path, flag: str = "--to") -> None:
         raise ValueError(f"{flag} (the file to write): {to} is a directory")
 
 
+def say(text: object) -> None:
+    """Results: stdout. Names and reasons in them are the user's, and never act on the terminal."""
+    typer.echo(printable(str(text)))
+
+
 def message(text: str) -> None:
     """Progress and warnings: stderr, because stdout carries results only."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paftbench.cli import sweeping
-from paftbench.cli.options import PluginFiles, load_plugins, message
+from paftbench.cli.options import PluginFiles, load_plugins, message, say
 
 if TYPE_CHECKING:
     from paftbench.engines.local import LocalEngine
@@ -186,11 +186,11 @@ def look(item: str, directory: Path, scale: Scale) -> None:
     from paftbench.files import write_json, write_text
 
     for path in analysis.draw(item, directory, scale=scale.value):
-        typer.echo(path)
+        say(path)
     verdicts = analysis.verdicts(item, directory, scale=scale.value)
     text = analysis.render(verdicts)
     write_text(directory / "verdicts.txt", text + "\n")
     found = {"schema": 1, "item": item, "scale": scale.value, "verdicts": [asdict(verdict) for verdict in verdicts]}
     write_json(directory / "verdicts.json", found)
-    typer.echo(text)
-    typer.echo(directory / "verdicts.txt")
+    say(text)
+    say(directory / "verdicts.txt")

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from paftbench.analysis.text import size
 from paftbench.cli import sweeping
-from paftbench.cli.options import columns, duration
+from paftbench.cli.options import columns, duration, say
 from paftbench.cli.sweeping import Listed
 from paftbench.experiment import load
 from paftbench.experiment.forecast import Forecast
@@ -58,9 +56,9 @@ def show(
     parts = list(_parts(root, plans, policy))
     for planned in plans.values():
         sweeping.warn(planned)
-    typer.echo(columns([("item", *Listed.COLUMNS), *(row for part in parts for row in part.rows())]))
-    typer.echo()
-    typer.echo(_small(parts, jobs) if scale == "small" else _large(parts, tflops))
+    say(columns([("item", *Listed.COLUMNS), *(row for part in parts for row in part.rows())]))
+    say("")
+    say(_small(parts, jobs) if scale == "small" else _large(parts, tflops))
 
 
 def _parts(root: Path, plans: Mapping[str, Sequence[Planned]], policy: Policy) -> Iterator[Part]:

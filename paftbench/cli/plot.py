@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paftbench.cli.options import message
+from paftbench.cli.options import message, say
 
 
 class FigureName(StrEnum):
@@ -44,4 +44,4 @@ def plot(
     else:
         paths = draw(directory, (figure.value,), trial, format.value)
     for path in paths:
-        typer.echo(path)
+        say(path)

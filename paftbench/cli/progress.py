@@ -1,6 +1,5 @@
 """Progress of a sweep: a live table on a terminal, one line per finished trial elsewhere."""
 
-import gc
 import sys
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paftbench.cli.options import duration, message
 from paftbench.outcome import FAILED
+from paftbench.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,8 +50,6 @@ class Progress:
         self._tallies = {grid: Tally(total=total, done=total - left[grid]) for grid, total in grids.items()}
 
     def __enter__(self) -> "Progress":
-        if self._to_run:
-            gc.enable()
         if self._to_run and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -85,7 +83,7 @@ class Progress:
         if self._live is None:
             message(f"[{self._finished}/{self._to_run}] {line}")
         elif finished.outcome in FAILED:
-            self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._live.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
         """What the rest takes: of each grid what its finished trials took on average, else those of all grids.
@@ -115,7 +113,7 @@ class Progress:
         whole.add_row(table)
         whole.add_row(Text(self._summary()))
         if self._last:
-            whole.add_row(Text(f"last: {self._last}", overflow="ellipsis", no_wrap=True))
+            whole.add_row(Text(f"last: {printable(self._last)}", overflow="ellipsis", no_wrap=True))
         return whole
 
     def _told(self, elapsed: float, what: str = "trials run") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paftbench.cli.options import check_target
+from paftbench.cli.options import check_target, say
 
 
 def report(
@@ -20,7 +20,7 @@ def report(
 
     if to is not None:
         check_target(to)
-    typer.echo(write(directory, to, about=_about(directory)))
+    say(write(directory, to, about=_about(directory)))
 
 
 def _about(directory: Path) -> str:

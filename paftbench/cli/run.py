@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from paftbench.cli import sweeping
-from paftbench.cli.options import PluginFiles, columns, load_plugins, message
+from paftbench.cli.options import PluginFiles, columns, load_plugins, message, say
 
 
 def run(
@@ -46,6 +46,6 @@ def run(
     records = sweeping.records_of(root, selected)
     lines = sweeping.listed(selected, records, policy, Forecast(root, records.values()))
     sweeping.warn(selected)
-    typer.echo(columns([sweeping.Listed.COLUMNS, *(line.row() for line in lines)]))
+    say(columns([sweeping.Listed.COLUMNS, *(line.row() for line in lines)]))
     message(sweeping.total([line for line in lines if line.runs], local.slots))
     return 0

@@ -1,6 +1,5 @@
 """`paftbench status`: how far a sweep is, and what failed."""
 
-import gc
 import sys
 import time
 from collections import Counter
@@ -13,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from paftbench.claim import STALE_S, heartbeat_age_s
-from paftbench.cli.options import duration
+from paftbench.cli.options import duration, say
 from paftbench.outcome import FAILED
+from paftbench.printable import printable
 from paftbench.store import LOG, RESULT, TrialRecord, is_claimed, read_results
 
 PAUSE_S = 2.0
@@ -30,7 +30,7 @@ def status(
     """Count states and outcomes, the rate and the time left; list failures with their logs."""
     records = read_results(directory)
     if not follow:
-        typer.echo(summary(records))
+        say(summary(records))
         return
     screen, shown = _Screen(), ""
     with screen:
@@ -45,7 +45,7 @@ def status(
                 # A trial that is run again changes its directory, which is away for a moment.
                 if not directory.is_dir():
                     raise
-    typer.echo(summary(records))
+    say(summary(records))
 
 
 def summary(records: Sequence[TrialRecord]) -> str:
@@ -110,7 +110,6 @@ class _Screen:
         self._live: Any = None
 
     def __enter__(self) -> "_Screen":
-        gc.enable()
         if sys.stdout.isatty():
             from rich.live import Live
 
@@ -126,6 +125,6 @@ class _Screen:
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(text), refresh=True)
+            self._live.update(Text(printable(text)), refresh=True)
         elif again:
-            typer.echo(text + "\n")
+            say(text + "\n")

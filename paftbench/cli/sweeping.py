@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paftbench.cli.options import duration, message
+from paftbench.cli.options import duration, message, say
 
 if TYPE_CHECKING:
     from paftbench.engines.local import LocalEngine
@@ -158,8 +158,8 @@ def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "L
     from paftbench.analysis.table import render
 
     sweep = ran(root, planned, policy, engine)
-    typer.echo(render(root))
-    typer.echo(root)
+    say(render(root))
+    say(root)
     tell_errors(sweep)
     return 1 if sweep.errors else 0
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from paftbench.cli.options import say
+
 
 def table(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A sweep directory, or one trial's.")],
@@ -23,6 +25,6 @@ def table(
     if as_json:
         from paftbench.analysis.text import to_json
 
-        typer.echo(to_json(rows(directory, by)))
+        say(to_json(rows(directory, by)))
     else:
-        typer.echo(render(directory, by))
+        say(render(directory, by))

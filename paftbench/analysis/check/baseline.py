@@ -12,17 +12,20 @@ from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.files import encode_line, read_json, write_text
 from paftbench.seeds import Seed, parse_seed
-from paftbench.shape import LIST, MAPPING, NUMBER_OR_NONE, TEXT, require
+from paftbench.shape import COUNT, MAPPING, NUMBER, TEXT, Each, Fields, Table
 
 SCHEMA: Final = 1
-_NEEDED = {
-    "experiment": TEXT, "judge": TEXT, "machine": MAPPING, "data": MAPPING, "trial": MAPPING,
-    "cells": MAPPING,
-}  # fmt: skip
-_NEEDED_ENTRY = {
-    "outcome": TEXT, "quality": NUMBER_OR_NONE, "divergence": NUMBER_OR_NONE, "extra_bytes": NUMBER_OR_NONE,
-    "overhead": NUMBER_OR_NONE, "strikes": NUMBER_OR_NONE, "windows": LIST, "end": TEXT,
-}  # fmt: skip
+_FILE = Fields(
+    {"experiment": TEXT, "judge": TEXT, "machine": MAPPING, "data": Table(TEXT), "trial": MAPPING, "cells": MAPPING}, {}
+)
+_CELL = Fields({"metric": TEXT, "trial": MAPPING, "seeds": MAPPING}, {})
+_ENTRY = Fields(
+    {
+        "outcome": TEXT, **dict.fromkeys(("quality", "divergence", "extra_bytes", "overhead"), NUMBER.or_null()),
+        "strikes": COUNT.or_null(), "windows": Each(TEXT), "end": TEXT,
+    },
+    {},
+)  # fmt: skip
 _OF_A_RUN = ("seed", "fault_seed")
 _OF_A_MACHINE = ("device",)
 
@@ -112,19 +115,19 @@ def read(path: Path) -> Baseline:
     values = read_json(path)
     if values.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads baselines of schema {SCHEMA}")
-    require(values, _NEEDED, f"{path} is no baseline: it")
+    _FILE.check(values, f"{path} is no baseline: it")
     entries, cells, metrics = {}, {}, {}
     for name, cell in values["cells"].items():
-        require(cell, {"metric": TEXT, "trial": MAPPING, "seeds": MAPPING}, f"{path}: cell {name}")
+        _CELL.check(cell, f"{path}: cell {name}")
         cells[name], metrics[name] = cell["trial"], cell["metric"]
         for seed, entry in cell["seeds"].items():
-            require(entry, _NEEDED_ENTRY, f"{path}: {name}/s{seed}")
+            _ENTRY.check(entry, f"{path}: {name}/s{seed}")
             sample = parse_seed(seed)
             if sample is None:
                 raise ValueError(f"{path}: {name}: a seed must be a number, or two as in 0-f100, got {seed!r}")
-            known = {key: entry[key] for key in _NEEDED_ENTRY}
+            known = {key: entry[key] for key in _ENTRY.needed}
             entries[name, sample] = Entry(**known | {"windows": tuple(entry["windows"])})
-    own = {key: values[key] for key in _NEEDED if key != "cells"}
+    own = {key: values[key] for key in _FILE.needed if key != "cells"}
     return Baseline(source=str(path), cells=cells, metrics=metrics, entries=entries, **own)
 
 

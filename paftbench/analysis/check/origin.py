@@ -39,6 +39,6 @@ def environment_of(sweep: Sweep) -> dict[str, Any]:
         "paftbench": revision_of(found) if found else None,
         "torch": (found.get("versions") or {}).get("torch"),
         "Python": found.get("python"),
-        "machine": f"{str(found.get('platform') or '').split()[-1]} {found.get('cpu_capability')}" if found else None,
+        "machine": f"{str(found.get('platform')).split(' ')[-1]} {found.get('cpu_capability')}" if found else None,
         "processor": _processor(found.get("processor") or {}),
     }

@@ -9,10 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from paftbench.analysis.figures.quiet import hush
 from paftbench.analysis.figures.saving import save
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
+from paftbench.files import check_inside
 from paftbench.plugins import did_you_mean
+
+hush()
 
 FIGURES = ("curves", "degree", "divergence", "timeline", "periods", "overhead", "overview")
 Format = Literal["png", "pdf", "svg"]
@@ -62,6 +66,7 @@ def _draw(sweep: Sweep, name: str, one_trial: bool, format: Format) -> Path:
 
     folder = sweep.directory / "figures"
     path = folder / f"{name}{'-' + sweep.selected[0].id if one_trial else ''}.{format}"
+    check_inside(path, sweep.directory)
     with matplotlib.rc_context(RC):
         figure = importlib.import_module(f"{__name__}.{name}").figure(sweep)
         folder.mkdir(exist_ok=True)

@@ -75,7 +75,7 @@ def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -
             )  # fmt: skip
             bounds |= {m[key] for m in run.trial["mitigations"] for key in ("period_min", "period_max") if key in m}
         if len(runs) > 1:
-            every = np.arange(steps)
+            every = np.arange(min(steps, max(trace(run).ended for run in runs)))
             level = np.median([_level(run, every) for run in runs], axis=0)
             axes.step(every, level, where="post", color=look[name].color, linewidth=1.6, zorder=look[name].order + 1)
     for bound in bounds:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from paftbench.analysis.figures.quiet import drawing
 from paftbench.files import replacing
 
 if TYPE_CHECKING:
@@ -23,4 +24,5 @@ def save(figure: "Figure", path: Path, format: str) -> Path:
 
 def render(figure: "Figure", to: Path | IO[bytes], format: str) -> None:
     """A figure's bytes in one of the formats of `METADATA`."""
-    figure.savefig(to, format=format, dpi=DPI, metadata=METADATA[format])
+    with drawing():
+        figure.savefig(to, format=format, dpi=DPI, metadata=METADATA[format])

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from paftbench.analysis.panels import Panel
+from paftbench.analysis.panels import Panel, plain
 
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), without its yellow, which is too light for lines.
 VERMILLION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
@@ -75,7 +75,7 @@ def _spoken(name: str) -> str:
     words = {"paft_sync": "PAFT-Sync", "paft_dyn": "PAFT-Dyn", "ddp": "DDP"}
     for word, spoken in words.items():
         name = name.replace(word, spoken)
-    return name.replace("_", " ")
+    return plain(name).replace("_", " ")
 
 
 def handles(look: dict[str, Look]) -> list[Line2D]:

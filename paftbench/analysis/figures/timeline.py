@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 from paftbench.analysis.figures.periods import deciding, draw_estimates, draw_periods, estimates
 from paftbench.analysis.figures.style import GREY, INK, Look, canvas, looks
 from paftbench.analysis.figures.traces import draw_marks, trace
-from paftbench.analysis.panels import Panel, hardest, panels
+from paftbench.analysis.panels import NothingToDraw, Panel, hardest, panels
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import compact
 
 MANY = 6  # panels
+MOST_RANKS = 256
 LINE = 135  # letters above a panel, bold ones counting more
 
 
@@ -24,6 +25,9 @@ def figure(sweep: Sweep) -> Figure:
     shown = panels(sweep)
     shown = shown if len(shown) <= MANY else hardest(shown)
     look = looks(shown)
+    ranks = max(panel.lead.trial["world_size"] for panel in shown)
+    if ranks > MOST_RANKS:
+        raise NothingToDraw(f"a row per rank has no room for {ranks} ranks, more than {MOST_RANKS}")
     syncing = [_syncing(panel) for panel in shown]
     chosen = [{name: runs[:1] for name, runs in deciding(panel).items()} for panel in shown]
     heights = []

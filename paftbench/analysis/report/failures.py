@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.outcome import BROKEN
@@ -32,21 +31,16 @@ def failures(sweep: Sweep) -> list[Failure]:
             outcome=run.outcome,
             reason=str(run.get("reason") or "").strip() or _first_nonfinite(run),
             path=f"{run.record.path.name}/{LOG}",
-            log=tail(run.record.path / LOG),
+            log=tail(run.record.log(BYTES + 1)),
         )
         for run in failed
     ]
 
 
-def tail(path: Path) -> str:
-    """The last lines of a log, with a mark where earlier ones are left out; nothing where there is no log."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - BYTES))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    cut = size > BYTES or len(lines) > LINES
+def tail(log: bytes) -> str:
+    """The last lines of what a trial printed, with a mark where earlier ones are left out."""
+    lines = log[-BYTES:].decode(errors="replace").strip().splitlines()
+    cut = len(log) > BYTES or len(lines) > LINES
     return "\n".join([*(["[...]"] if cut else []), *lines[-LINES:]])
 
 

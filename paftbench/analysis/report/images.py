@@ -5,16 +5,16 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
-
-import matplotlib
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final
 
 from paftbench.analysis.figures import FIGURES
 from paftbench.analysis.figures.saving import render
 from paftbench.analysis.figures.style import RC
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CAPTIONS: Final = {
     "overview": (
@@ -62,6 +62,8 @@ def images(sweep: Sweep) -> list[Image]:
 
 
 def _images(sweep: Sweep, names: list[str]) -> Iterator[Image]:
+    import matplotlib
+
     for name in names:
         title, caption = CAPTIONS.get(name, (name.capitalize(), ""))
         try:
@@ -75,14 +77,14 @@ def _images(sweep: Sweep, names: list[str]) -> Iterator[Image]:
         yield Image(name=name, title=title, caption=caption, uri=uri, width=width, height=height)
 
 
-def _uri(figure: Figure) -> str:
+def _uri(figure: "Figure") -> str:
     content, kind = _saved(figure, "svg"), "svg+xml"
     if len(content) > LARGEST_SVG:
         content, kind = _saved(figure, "png"), "png"
     return f"data:image/{kind};base64,{b64encode(content).decode()}"
 
 
-def _saved(figure: Figure, format: str) -> bytes:
+def _saved(figure: "Figure", format: str) -> bytes:
     file = BytesIO()
     render(figure, file, format)
     return file.getvalue()

@@ -16,7 +16,8 @@ from paftbench.analysis.report.summary import summary
 from paftbench.analysis.report.trials import trial_table
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import columns, notes, rows
-from paftbench.files import write_text
+from paftbench.files import check_inside, write_text
+from paftbench.printable import printable
 
 
 def write(directory: Path, to: Path | None = None, about: str = "") -> Path:
@@ -24,7 +25,9 @@ def write(directory: Path, to: Path | None = None, about: str = "") -> Path:
 
     `about` is the experiment's own sentence, which records do not have. The old file stays until the new one is whole.
     """
-    to = directory / "report.html" if to is None else to
+    if to is None:
+        to = directory / "report.html"
+        check_inside(to, directory)
     write_text(to, page(directory, about))
     return to
 
@@ -36,7 +39,7 @@ def page(directory: Path, about: str = "") -> str:
     style, script = (_resource(name).strip() for name in ("style.css", "script.js"))
     # trim_blocks: the template's own lines leave no blank ones. StrictUndefined: a misspelt name is an error.
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return template.from_string(_resource("template.html")).render(
+    text = template.from_string(_resource("template.html")).render(
         version=__version__,
         policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
         style=Markup(style),
@@ -52,6 +55,7 @@ def page(directory: Path, about: str = "") -> str:
         environments=environments(sweep.selected),
         commands=commands(sweep.selected),
     )
+    return printable(text)
 
 
 def _resource(name: str) -> str:

@@ -8,7 +8,7 @@ from paftbench.analysis.paper.items import Item, item_of
 from paftbench.analysis.paper.judging import SCALES
 from paftbench.analysis.paper.table_text import table_text
 from paftbench.analysis.runs import Sweep, load
-from paftbench.files import write_text
+from paftbench.files import check_inside, write_text
 
 _MODULES = {"table": "dots", "curves": "curves", "divergence": "drift", "overhead": "cost"}
 
@@ -30,6 +30,7 @@ def draw(item: str, directory: Path, *, scale: str, format: str = "png") -> list
         raise ValueError(f"format must be one of {', '.join(METADATA)}, got {format!r}")
     sweep = load(Path(directory))
     folder = Path(directory) / "figures"
+    check_inside(folder, Path(directory))
     folder.mkdir(exist_ok=True)
     with matplotlib.rc_context(RC):
         module = importlib.import_module(f"{__name__}.{_MODULES[own.kind]}")
