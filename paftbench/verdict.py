@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ from paftbench.engines.local import SERVER_LOST, Ending
 from paftbench.process import ending_of
 from paftbench.store import INJECTIONS, LOG, STEPS, read_failure, read_lines
 
+_VMSTAT = Path("/proc/vmstat")
 _NO_WORD = ", no result; see log.txt"
 DISK_FULL = "disk full"  # the part to blame of a failure that was written beforehand
 _TAIL = 1 << 14  # bytes of a log in which torchrun's closing words stand
@@ -38,13 +40,27 @@ class Overdue:
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What there was of a trial's rows when it started: those of an interrupted run; no clock is asked."""
+    """What there was when a trial started: rows of an interrupted run, and processes killed for want of memory.
+
+    No clock is asked.
+    """
 
     stamps: tuple[Stamp | None, Stamp | None] = (None, None)
+    memory_kills: int | None = None
 
     @classmethod
     def of(cls, directory: Path) -> "Before":
-        return cls(stamps=(stamp_of(directory / STEPS), stamp_of(directory / INJECTIONS)))
+        stamps = stamp_of(directory / STEPS), stamp_of(directory / INJECTIONS)
+        return cls(stamps=stamps, memory_kills=memory_kills())
+
+
+def memory_kills() -> int | None:
+    """How many processes Linux has killed since it booted because memory was short; None where it does not say."""
+    try:
+        rows = dict(line.split() for line in _VMSTAT.read_text().splitlines())
+        return int(rows["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def stamp_of(path: Path) -> Stamp | None:
@@ -70,6 +86,8 @@ def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Ver
         outcome, reason = str(ending.outcome), ending.reason
     else:
         outcome, reason = _ended(directory, ending, strikes)
+        if signal.SIGKILL.name in reason and before.memory_kills not in (None, memory_kills()):
+            outcome, reason = "error", f"{reason}; meanwhile memory was short, and the kernel killed processes for it"
     if unreadable:
         outcome, reason = "error", f"{reason}; {unreadable}"
     return Verdict(outcome=outcome, reason=reason, strikes=strikes)

@@ -11,7 +11,7 @@ import torch
 from small_trial import planned
 
 from fault_models.gaussian_noise import GaussianNoise
-from paftbench import checkpoint, pipeline, trial
+from paftbench import checkpoint, pipeline, trial, verdict
 from paftbench.cli.main import exit_code
 from paftbench.files import read_json
 from paftbench.mitigations.paft_sync import PaftSync
@@ -115,6 +115,22 @@ def test_a_rank_that_a_signal_ended_is_the_cause_of_what_the_others_say(tmp_path
     (tmp_path / "log.txt").write_text(words)
     found = verdict_of(tmp_path, 1, Before())
     assert (found.outcome, found.reason) == ("crashed", "rank 1 killed by SIGSEGV, no result; see log.txt")
+
+
+@pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "error")])
+def test_a_process_that_the_kernel_killed_for_its_memory_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, outcome: str
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    monkeypatch.setattr(verdict, "_VMSTAT", vmstat)
+    vmstat.write_text("nr_free_pages 5\noom_kill 3\n")
+    before = Before.of(tmp_path)
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\n')
+    vmstat.write_text(f"nr_free_pages 1\noom_kill {kills}\n")
+    assert verdict_of(tmp_path, -9, before).outcome == outcome
+    assert verdict_of(tmp_path, -11, before).outcome == "crashed"
+    vmstat.unlink()
+    assert verdict_of(tmp_path, -9, Before.of(tmp_path / "nothing")).outcome == "crashed"
 
 
 def test_rows_that_cannot_be_read_are_an_error_that_names_the_file(tmp_path: Path) -> None:
