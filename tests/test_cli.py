@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ def test_a_plugin_file_that_does_not_import_is_one_line(
     (tmp_path / "broken.py").write_text("def (")
     assert paftbench("run", small, "--plugin", tmp_path / "broken.py", "-n") == 2
     assert "broken.py: SyntaxError" in one_line_error(capsys)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paftbench("--version") == 0
+    assert capsys.readouterr().out == f"paftbench {version('paftbench')}\n"
 
 
 def test_help_needs_no_torch() -> None:

@@ -3,7 +3,9 @@
 import gc
 import os
 import sys
+from importlib.metadata import version
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
@@ -29,11 +31,28 @@ ClickException: type[Exception] = UsageError.__mro__[1]
 
 app = typer.Typer(
     name="paftbench",
-    help="Distributed training under silent gradient-aggregation errors, measured.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def told(asked: bool) -> None:
+    """Print the version and end, where it is asked for."""
+    if asked:
+        typer.echo(f"paftbench {version('paftbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    asked: Annotated[
+        bool, typer.Option("--version", callback=told, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Distributed training under silent gradient-aggregation errors, measured."""
+
+
 app.command()(run)
 app.command()(paper)
 app.command()(check)
