@@ -6,7 +6,6 @@ Every check is silent or a `ValueError` of one line that names the file and the 
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from math import isfinite
 from typing import Any, Final, Literal, get_args
 
 from paftbench.outcome import FAILED, OUTCOMES
@@ -36,7 +35,6 @@ VIEWS: Final = get_args(Judge)
 # A trial's directory and files of its figures are named after it.
 _ID = Kind("letters and digits", frozenset({str}), lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.A) is not None)
 _NULL_OR: Final = {kind: kind.or_null() for kind in (COUNT, FLAG, NUMBER, POSITIVE, TEXT, ANY_TEXT, _ID)}
-_PERIOD = Kind("a number > 0", frozenset({int, float}), lambda value: isfinite(value) and value > 0)
 _SCHEDULES: Final[Mapping[str, Mapping[str, Kind]]] = {"probability": {"p": FINITE}, "burst": {"every": POSITIVE}}
 _WHOLE: Final = ("offset", "length")  # of a burst, where they are not left out
 
@@ -65,22 +63,16 @@ _FAULT: Final = Fields(
         "schedule": Kind("a schedule", frozenset({str, dict}), _is_schedule),
     },
 )  # fmt: skip
-_MITIGATION: Final = Fields(
-    needed={"name": TEXT},
-    known={
-        "period": _PERIOD.or_null(), "overlap": _NULL_OR[FLAG], "state": TEXT,
-        **dict.fromkeys(("period_min", "period_max"), FINITE),
-    },
-)  # fmt: skip
+_PLUGIN: Final = Fields(needed={"name": TEXT}, known={})  # of anybody's, with fields of any kind
 _TRIAL: Final = Fields(
     needed={
-        "workload": Fields({"name": TEXT}, dict.fromkeys(("size", "data"), _NULL_OR[TEXT])),
+        "workload": _PLUGIN,
         "world_size": POSITIVE,
         "steps": POSITIVE,
         "optimizer": Fields({"name": TEXT, "lr": FINITE}, dict.fromkeys(("momentum", "weight_decay"), FINITE)),
         "seed": COUNT,
         "faults": Each(_FAULT),
-        "mitigations": Each(_MITIGATION),
+        "mitigations": Each(_PLUGIN),
     },
     known={
         "precision": one_of(("fp64", "fp32", "bf16", "fp16")),

@@ -200,3 +200,12 @@ def test_a_home_that_cannot_be_written_to_leaves_stderr_clean(tmp_path: Path) ->
         [sys.executable, "-c", code], env={**kept, "HOME": "/dev/null/nowhere"}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith("curves.png\n")
+
+
+def test_plugins_of_others_may_have_fields_of_any_kind(tmp_path: Path) -> None:
+    other = {"name": "theirs", "period": None, "state": 3, "overlap": [1], "period_min": "auto"}
+    trial = spec({"name": "own", "size": 3, "data": "x"}, steps=4, seed=0, faults=[FAULT], mitigations=[other])
+    decided = {"period": 2, "period_before": 2, "sigma": None}
+    rows = [{**row, "decision": decided} for row in steps_rows(trial, [0.1] * 4, [0.1] * 4, lambda step: 1)]
+    write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "theirs"}, rows=rows, drawn=1)
+    assert draw(tmp_path, ["periods", "timeline", "curves"]) and len(load_results(tmp_path)) == 1

@@ -4,6 +4,7 @@ import numpy as np
 
 from paftbench import theory
 from paftbench.analysis.runs import Run
+from paftbench.shape import POSITIVE
 
 
 def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
@@ -23,6 +24,8 @@ def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     sync, optimizer, std = mitigations[0] if mitigations else {}, trial["optimizer"], faults[0].get("degree")
     if std is None or not {"momentum", "weight_decay"} <= optimizer.keys():
+        return None
+    if not (sync.get("period") is None or POSITIVE.fits(sync["period"])):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         path = theory.drift(

@@ -15,6 +15,7 @@ from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, panels
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.shape import FINITE
 
 COLUMNS = 4
 Deciding = Mapping[str, Sequence[Run]]
@@ -73,7 +74,8 @@ def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -
                 x[1:-1], y[1:-1] + shift, color=look[name].color, marker=look[name].marker, s=8, linewidths=0,
                 alpha=0.8, zorder=look[name].order,
             )  # fmt: skip
-            bounds |= {m[key] for m in run.trial["mitigations"] for key in ("period_min", "period_max") if key in m}
+            given = [own.get(key) for own in run.trial["mitigations"] for key in ("period_min", "period_max")]
+            bounds |= {bound for bound in given if FINITE.fits(bound)}
         if len(runs) > 1:
             every = np.arange(min(steps, max(trace(run).ended for run in runs)))
             level = np.median([_level(run, every) for run in runs], axis=0)
