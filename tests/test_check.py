@@ -19,6 +19,8 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.expectation import MEASURES, OUTCOME, Expectation
 from paftbench.store import read_results
 
+UNTRAINED = {"step": [0], **dict.fromkeys(("mean_model", "worst_rank", "rank0"), [0.1])}
+
 
 def sweep_in(directory: Path) -> Sweep:
     """The trials of a directory as `check` sees them."""
@@ -205,7 +207,7 @@ def test_strikes_that_changed_nothing_are_never_a_pass(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_not_to_be_degraded_without_its_golden_run(tmp_path: Path) -> None:
-    a_sweep(tmp_path, [0.5] * 3, outcome="degraded", history={"step": [0], "worst_rank": [0.1]})
+    a_sweep(tmp_path, [0.5] * 3, outcome="degraded", history=UNTRAINED)
     never = expects(OUTCOME, never=("crashed", "degraded"))
     (one,) = found(tmp_path, never)
     assert one.verdict == "fail"
@@ -251,7 +253,7 @@ def test_golden_runs_that_did_not_learn_fail(tmp_path: Path) -> None:
 
 
 def test_outcomes_are_by_the_tolerance_that_the_experiment_has_now(tmp_path: Path) -> None:
-    a_sweep(tmp_path, [0.95] * 3, outcome="masked", tolerance=0.01, history={"step": [0], "worst_rank": [0.1]})
+    a_sweep(tmp_path, [0.95] * 3, outcome="masked", tolerance=0.01, history=UNTRAINED)
     (one,) = found(tmp_path, expects(OUTCOME, never=("degraded",)))
     assert one.verdict == "fail"
 
