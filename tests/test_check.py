@@ -19,7 +19,7 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.expectation import MEASURES, OUTCOME, Expectation
 from paftbench.store import read_results
 
-UNTRAINED = {"step": [0], **dict.fromkeys(("mean_model", "worst_rank", "rank0"), [0.1])}
+UNTRAINED = {"step": [0], "mean_model": [0.1], "worst_rank": [0.1], "rank0": [0.1]}
 
 
 def sweep_in(directory: Path) -> Sweep:

@@ -61,9 +61,8 @@ def test_a_gap_says_why_it_is_no_number(tmp_path: Path) -> None:
     cell(tmp_path, "paft_sync", [0.9, 0.9, 0.9])
     frame = paftbench.load_results(tmp_path)
     synced = frame[frame.mitigation == "paft_sync"].sort_values("seed")
-    assert synced.gap.tolist() == ["open", "no gap", "undefined"] and synced.gap_closed.isna().tolist() == [
-        False, True, True,
-    ]  # fmt: skip
+    assert synced.gap.tolist() == ["open", "no gap", "open"]  # plain DDP's loss that is no number counts as chance
+    assert synced.gap_closed.isna().tolist() == [False, True, False]
     assert frame[frame.mitigation == "golden"].gap.isna().all()
 
 
@@ -140,13 +139,15 @@ def test_the_degree_is_the_swept_faults(tmp_path: Path) -> None:
     assert frame.fault[0] == "gaussian_noise+bit_flip" and frame.site[0] == "result"
 
 
-def test_unfinished_and_crashed_trials_are_rows_without_numbers(tmp_path: Path) -> None:
+def test_unfinished_trials_have_no_quality_and_crashed_ones_that_of_chance(tmp_path: Path) -> None:
     golden(tmp_path, [0.9])
     cell(tmp_path, "ddp", [0.5], outcome=None)
     cell(tmp_path, "paft_sync", [None], outcome="crashed", reason="killed", mitigation={"syncs": None, "periods": []})
     frame = paftbench.load_results(tmp_path).set_index("mitigation")
     assert frame.outcome.to_dict() == {"golden": "masked", "ddp": "missing", "paft_sync": "crashed"}
-    assert frame.loc[["ddp", "paft_sync"], ["worst_rank", "syncs"]].isna().all(axis=None)
+    assert frame.loc[["ddp", "paft_sync"], "syncs"].isna().all()
+    assert frame.worst_rank.isna().to_dict() == {"golden": False, "ddp": True, "paft_sync": False}
+    assert frame.worst_rank["paft_sync"] == frame.chance["golden"] == 0.1
     assert frame.reason["paft_sync"] == "killed"
 
 
