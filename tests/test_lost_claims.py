@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from killing import Driver
 from small_trial import EVERY, files_of, planned
+from whole_result import whole_result
 
 from paftbench import claim as claims
 from paftbench import trial
@@ -209,7 +210,7 @@ def test_a_sweep_whose_trial_was_taken_over_records_nothing_and_waits_for_the_ot
                     stolen(path)
                 elif polls == 60:
                     # Meanwhile the other has finished.
-                    result = {"schema": 1, "outcome": "degraded", "reason": None, "mark": "theirs"}
+                    result = whole_result(item.spec(), outcome="degraded", mark="theirs")
                     (root / item.id / "result.json").write_text(json.dumps(result))
                     path.unlink()
             collect()
