@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_result import whole_result
 
 from paftbench import verdict, watch
 from paftbench.engines.local import SERVER_LOST, LocalEngine
@@ -19,7 +20,7 @@ from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.plans import known_record, state_of
 from paftbench.process import ending_of
-from paftbench.store import Planned, read_json, read_results, try_claim, write_failure
+from paftbench.store import Planned, read_json, read_results, try_claim, write_json
 from paftbench.sweep import Finished, Policy, Sweep
 from paftbench.verdict import Before
 
@@ -267,7 +268,7 @@ def test_a_trial_that_another_sweep_has_finished_meanwhile_is_told_as_that_ones(
 
     def collect_and_finish() -> None:
         if not told and not (tmp_path / planned[0].id / "result.json").exists():
-            write_failure(tmp_path / planned[0].id, "masked", "by another sweep")
+            write_json(tmp_path / planned[0].id / "result.json", whole_result(planned[0].spec()))
             held.release()
         collect()
 

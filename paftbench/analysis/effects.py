@@ -35,8 +35,7 @@ def _detectable(sweep: Sweep, pairs: Sequence[tuple[Run, Run | None]], view: Vie
 def examples_of(runs: Sequence[Run]) -> int | None:
     """How many examples an evaluation has; None for records that do not say, and for runs that differ."""
     known = [count for run in runs if (count := run.get("metric", "examples")) is not None]
-    whole = all(isinstance(count, int) and not isinstance(count, bool) and count > 0 for count in known)
-    return known[0] if known and whole and known.count(known[0]) == len(known) else None
+    return known[0] if known and known.count(known[0]) == len(known) else None
 
 
 def notes_of(found: Sequence[Mapping[str, Any]]) -> list[str]:
