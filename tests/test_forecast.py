@@ -116,6 +116,31 @@ def test_a_mitigation_is_planned_whatever_its_field_period_means(period: str) ->
     assert "all/s0" in listing(WITH.format(f"steps: 5, mitigations: [{{name: now_and_then{period}}}]"))
 
 
+def test_a_plugin_whose_fields_can_change_is_refused_where_it_is_given_one() -> None:
+    with pytest.raises(ValueError, match=r"mitigations\[0\] \(now_and_then\)\.options: .* can change; a tuple cannot"):
+        planned(5, mitigations=[{"name": "now_and_then", "options": {"a": 1}}])
+    with pytest.raises(ValueError, match=r"\.weights: expected a finite number, got \[inf\]"):
+        planned(5, mitigations=[{"name": "now_and_then", "weights": [float("inf")]}])
+
+
+SET_FIELD = """
+from dataclasses import dataclass
+from paftbench.mitigations import Mitigation
+
+@dataclass(frozen=True, kw_only=True)
+class WithSet(Mitigation):
+    "Keeps a set: `kept`."
+    name = "with_set"
+    kept: frozenset[int] = frozenset({1})
+"""
+
+
+def test_a_default_that_json_has_not_is_listed_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sets.py").write_text(SET_FIELD)
+    assert exit_code(["ls", "mitigations", "with_set", "--json", "--plugin", str(tmp_path / "sets.py")]) == 0
+    assert "frozenset({1})" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["paft_sync", "paft_dyn"])
 def test_a_mitigation_that_says_its_steps_per_sync_is_warned_about_where_a_trial_is_shorter(name: str) -> None:
     def lines(period: int) -> list[str]:
