@@ -142,14 +142,7 @@ def test_a_mistake_in_a_file_is_one_line(
         (WITH.format("epochs: 1e300"), "epochs 1e+300 are more than 2**53 steps"),
         # keys and names
         (WITH.format("optimizer: {1: 2}") + "grids: [{name: a, set: {optimizer: {1: 3}}}]\n", "unknown key '1'"),
-<<<<<<< HEAD
-        (
-            WITH.format("faults: [{name: a.b, model: bit_flip}]"),
-            "faults[0].name: a name has printable characters and no",
-        ),
-=======
         (WITH.format("faults: [{name: a.b, model: bit_flip}]"), "faults[0].name: a name has printable characters"),
->>>>>>> h-a
         (SMALL + 'axes: {m: {"a\\nb": {}, c: {steps: 3}}}\n', "axes.m: a label must be 1 to 200 printable"),
         (
             SMALL + "axes: {a: {x: {steps: 3}, x/y: {steps: 4}}, b: {y/z: {eval_every: 3}, z: {eval_every: 4}}}\n"
