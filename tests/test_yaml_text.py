@@ -96,7 +96,7 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     ("text", "expected"),
     [
         pytest.param("a: " + "[" * 500 + "]" * 500, "more than 40 mappings and lists inside each other", id="flow"),
-        pytest.param("".join("  " * i + "a:\n" for i in range(400)), "line 40: more than 40 mappings", id="block"),
+        pytest.param("".join(" " * i + "a:\n" for i in range(300)), "line 40: more than 40 mappings", id="block"),
         pytest.param("- " * 500, "more than 40 mappings", id="dashes"),
         pytest.param("{a: " * 10_000, "more than 40 mappings", id="open"),
         pytest.param(LAUGHS, "anchors and aliases", id="laughs"),
