@@ -34,7 +34,8 @@ def odd(tmp_path: Path) -> Path:
     labels = {"mitigation": "ddp", "how": 'a "quoted", broken\nlabel é'}
     directory = tmp_path / "odd"
     write_trial(directory, trial, grid="noise", labels=labels, rows=rows, drawn=1, metric=(nan, -inf, None),
-                outcome="crashed", mitigation={"syncs": 2, "periods": [10, 5], "bytes": 8})  # fmt: skip
+                outcome="crashed", mitigation={"syncs": 2, "periods": [10, 5], "bytes": 8},
+                nsr={"median": nan, "max": -inf})  # fmt: skip
     return directory
 
 
@@ -65,7 +66,7 @@ def exported(directory: Path, to: Path, *, steps: bool = False) -> Path:
 def test_csv_tells_not_measured_from_nan_and_keeps_every_digit(odd: Path, tmp_path: Path) -> None:
     with exported(odd, tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
-    assert (row["mean_model"], row["worst_rank"], row["rank0"]) == ("nan", "-inf", "")
+    assert (row["nsr_median"], row["nsr_max"], row["inconsistency_max"]) == ("nan", "-inf", "")
     assert row["how"] == 'a "quoted", broken\nlabel é' and json.loads(row["periods"]) == [10, 5]
     with exported(odd, tmp_path / "s.csv", steps=True).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -76,7 +77,7 @@ def test_csv_tells_not_measured_from_nan_and_keeps_every_digit(odd: Path, tmp_pa
 
 def test_json_uses_the_words_of_the_records(odd: Path, tmp_path: Path) -> None:
     (row,) = json.loads(exported(odd, tmp_path / "x.json").read_text(encoding="utf-8"))
-    assert (row["mean_model"], row["worst_rank"], row["rank0"]) == ("nan", "-inf", None)
+    assert (row["nsr_median"], row["nsr_max"], row["inconsistency_max"]) == ("nan", "-inf", None)
     assert row["periods"] == [10, 5] and row["how"].endswith("label é")
     rows = json.loads(exported(odd, tmp_path / "s.json", steps=True).read_text(encoding="utf-8"))
     assert [row["loss_worst"] for row in rows] == ["nan", "inf", "-inf", 1.0] and len({tuple(row) for row in rows}) == 1
@@ -86,7 +87,7 @@ def test_json_uses_the_words_of_the_records(odd: Path, tmp_path: Path) -> None:
 def test_parquet_keeps_nan_apart_from_null(odd: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="parquet needs the extra `parquet`")
     (row,) = parquet.read_table(exported(odd, tmp_path / "x.parquet")).to_pylist()
-    assert isnan(row["mean_model"]) and row["worst_rank"] == -inf and row["rank0"] is None
+    assert isnan(row["nsr_median"]) and row["nsr_max"] == -inf and row["inconsistency_max"] is None
     assert row["periods"] == [10, 5] and row["overhead"] is None and row["exact"] is False
     table = parquet.read_table(exported(odd, tmp_path / "s.parquet", steps=True))
     assert str(table.schema.field("loss_worst").type) == "double" and table["loss_worst"].to_pylist()[1:] == [

@@ -72,7 +72,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     started.close()
 
 
-@pytest.mark.parametrize("force", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize(
+    "force",
+    [pytest.param(False, id="first"), pytest.param(True, id="again", marks=pytest.mark.slow)],  # a minute each
+)
 def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_finished(
     driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
 ) -> None:
