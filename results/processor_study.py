@@ -8,6 +8,7 @@ is rounding, and what training makes of it. Writes `table.txt` and `study.json`,
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -144,7 +145,7 @@ def study(found: Mapping[str, Mapping[tuple[str, str], Mapping[str, Any]]]) -> d
         rows.append(row)
     kinds = sorted({row["kind"] for row in rows})
     return {
-        "settings": SETTINGS,
+        "settings": {setting: SETTINGS[setting] for setting in found},
         "bits": {setting: next(iter(own.values()))["environment"]["bits"] for setting, own in found.items()},
         "tolerances": {kind: _largest(row for row in rows if row["kind"] == kind) for kind in kinds},
         "rows": rows,
@@ -220,9 +221,11 @@ def main() -> None:
         default=[f"{table} {name}" for table, names in ROWS.items() for name in names],
         help="'TABLE NAME', some of them",
     )
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], help="some of them")
     parser.add_argument("--only", choices=SETTINGS, help=argparse.SUPPRESS)  # a process of run_missing
     arguments = parser.parse_args()
     rows = [(table, name) for table, _, name in (row.partition(" ") for row in arguments.rows)]
+    settings = [setting for setting in SETTINGS if setting == BASE or setting in arguments.settings]
     from paftbench.files import read_json, write_json, write_text
 
     if arguments.only is not None:
@@ -233,15 +236,15 @@ def main() -> None:
                 rerun(*key, directory)
         return
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda setting: run_missing(arguments.out, setting, rows), SETTINGS))
+        list(pool.map(lambda setting: run_missing(arguments.out, setting, rows), settings))
     results = {
         setting: {key: read_json(place(arguments.out, setting, key) / "result.json") for key in rows}
-        for setting in SETTINGS
+        for setting in settings
     }
     environments = [result["environment"] for own in results.values() for result in own.values()]
     base = next(iter(results[BASE].values()))["environment"]
     found = {
-        "command": "python results/processor_study.py",
+        "command": shlex.join(["python", "results/processor_study.py", *sys.argv[1:]]),
         "commits": sorted({own["git"]["sha"] for own in environments if own["git"]}),
         "environment": {key: value for key, value in base.items() if key != "argv"},
         **study(results),

@@ -76,12 +76,12 @@ def test_a_gap_that_is_none_is_said_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_numbers_that_are_none_have_keys_that_javascript_reads(tmp_path: Path) -> None:
-    for seed, metric in enumerate((nan, inf, -inf, None)):
+    for seed, ratio in enumerate((nan, inf, -inf, None)):
         trial = spec(RESNET, steps=4, seed=seed, faults=[FAULT], mitigations=[])
-        write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "ddp"}, metric=(metric,) * 3, drawn=1,
-                    outcome="crashed" if metric is None else "nonfinite")  # fmt: skip
+        nsr = {"median": ratio, "max": None}
+        write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "ddp"}, metric=(0.5,) * 3, drawn=1, nsr=nsr)
     _, trials = trials_of(page(tmp_path))
-    assert [trial["worst_rank"] for trial in trials] == [
+    assert [trial["nsr_median"] for trial in trials] == [
         ("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"), ("", "-"),
     ]  # fmt: skip
 
