@@ -25,7 +25,7 @@ REGRESSIONS = {
     "half the learning rate": ("optimizer.lr=0.05",),
     "half as many synchronisations": ("mitigations.paft_sync.period=20",),
 }
-REGRESSED = 5  # groups that are trained with a regression, at most
+REGRESSED = 5  # groups that are trained with each regression
 SPREADS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)  # margins, in spreads
 MITIGATED = ("paft_sync", "clip_paft_sync")
 WIDTH = 120
@@ -66,9 +66,11 @@ class Trained:
         return sweep_of(self.root, self.plans, self.results)
 
 
-def train(out: Path, groups: int, jobs: int | None) -> dict[str, Trained]:
-    """Run what is missing, the unchanged system first; by name."""
-    asked = {"": (groups, ())} | {name: (min(groups, REGRESSED), change) for name, change in REGRESSIONS.items()}
+def train(out: Path, groups: int, regressed: int, jobs: int | None) -> dict[str, Trained]:
+    """Run what is missing, the unchanged system first; by name. Without a regression where none is `regressed`."""
+    asked = {"": (groups, ())}
+    if regressed:
+        asked |= {name: (min(groups, regressed), change) for name, change in REGRESSIONS.items()}
     found = {}
     for name, (count, change) in asked.items():
         overrides = [f"seeds={SEEDS * count}", FEW, *change]
@@ -91,7 +93,7 @@ def read(out: Path, overrides: Sequence[str]) -> Trained:
     return Trained(root=out / NAME, plans=plans, results=results)
 
 
-def study(trained: Mapping[str, Trained], groups: int) -> dict[str, Any]:
+def study(trained: Mapping[str, Trained], groups: int, regressed: int = REGRESSED) -> dict[str, Any]:
     """Every number of the table, and every run's quality by cell and seed."""
     from paftbench.experiment import load
 
@@ -125,7 +127,9 @@ def study(trained: Mapping[str, Trained], groups: int) -> dict[str, Any]:
         shifts.append({"worse_by_spreads": k, "gates": judged_all(whole, kept)})
     real = []
     for name, change in REGRESSIONS.items():
-        worse = [trained[name].group(number) for number in range(min(groups, REGRESSED))]
+        if name not in trained:
+            continue
+        worse = [trained[name].group(number) for number in range(min(groups, regressed))]
         sizes = {
             cell: trained[""].sign * (mean(_known(tails[cell])) - mean(_known(values))) / spread
             for cell, values in qualities(trained[name], tail=True).items() if _known(values)
@@ -275,6 +279,7 @@ def _shifted(result: Mapping[str, Any], by: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, default=50, help="of 5 seeds each (default: 50)")
+    parser.add_argument("--regressed", type=int, default=REGRESSED, help=f"groups with each (default: {REGRESSED})")
     parser.add_argument("--jobs", type=int, help="trials at a time (default: one per core)")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gate_study", help="where the trials lie")
     parser.add_argument("--to", type=Path, default=ROOT / "reference" / "gate", help="where the table goes")
@@ -283,9 +288,9 @@ def main() -> None:
         parser.error(f"--groups must be >= 2, because one is the other's baseline, got {arguments.groups}")
     from paftbench.files import write_json, write_text
 
-    trained = train(arguments.out, arguments.groups, arguments.jobs)
-    found = study(trained, arguments.groups)
-    found["command"] = f"python results/gate_study.py --groups {arguments.groups}"
+    trained = train(arguments.out, arguments.groups, arguments.regressed, arguments.jobs)
+    found = study(trained, arguments.groups, arguments.regressed)
+    found["command"] = f"python results/gate_study.py --groups {arguments.groups} --regressed {arguments.regressed}"
     ran = next(iter(trained[""].results.values()))["environment"]
     found["environment"] = {key: value for key, value in ran.items() if key != "argv"}
     arguments.to.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ def test_a_shipped_fault_model_holds_and_every_promise_has_a_line(capsys: pytest
     assert title.startswith("fault model gaussian_noise (") and title.endswith("gaussian_noise.py)")
     assert "  holds   every dtype it declares is really struck (4 cases)" in rest
     assert len(lines(out, "holds")) == 32 and lines(out, "BROKEN") == []
-    assert rest[-1] == "  32 promises hold, 0 broken, 1 not tried"
+    assert rest[-1] == "  33 promises hold, 0 broken, 1 not tried"
     assert err.splitlines() == ["verify: fault model gaussian_noise, the fast part"]
 
 
@@ -96,7 +96,7 @@ def test_a_broken_promise_is_named_with_what_was_expected_and_got(
         "verify: fault model zeroed, the fast part", "verify: mitigation careless, the fast part",
     ]  # fmt: skip
     good, bad = out.split("mitigation careless")
-    assert lines(good, "BROKEN") == [] and len(lines(good, "holds")) == 33
+    assert lines(good, "BROKEN") == [] and len(lines(good, "holds")) == 34
     number = 1 + file.read_text().splitlines().index('        raise ZeroDivisionError("division by zero")')
     error = f"expected no error, got ZeroDivisionError: division by zero (two.py, line {number})"
     assert f"  BROKEN  training without faults stays finite: {error}" in bad.splitlines()
