@@ -230,8 +230,8 @@ def table(found: Mapping[str, Any]) -> str:
         f"{by_cell}). Worse by k spreads: measured qualities were shifted, in the expect columns those of mitigated "
         "runs only, because expectations compare with golden runs of the same job, in the bound columns all. As "
         "shipped: expect is the experiment's own list, bound has its tolerance as the margin; in the other rows expect "
-        "is quality_lost at most the margin. Not pass is fail or inconclusive. Real regressions, worse in the mean by "
-        "so many spreads:"
+        "is quality_lost at most the margin. Not pass is fail or inconclusive."
+        + (" Real regressions, worse in the mean by so many spreads:" if found["real"] else "")
     )
     head = draw(columns, sections=sections, width=WIDTH, left=("system", "margin"))
     return "\n".join(
