@@ -38,6 +38,15 @@ def test_the_committed_page_is_what_the_data_give(script: ModuleType) -> None:
     assert script.PAGE.read_text(encoding="utf-8") == script.render()
 
 
+def test_the_page_names_the_folders_of_an_earlier_version(script: ModuleType) -> None:
+    sentence = (
+        script.PAGE.read_text(encoding="utf-8").partition("*Of an earlier version*:")[2].partition("were made")[0]
+    )
+    abouts = {path.parent: json.loads(path.read_text()) for path in REFERENCE.rglob("about.json")}
+    old = [path for path, about in abouts.items() if "processor" not in about["environment"]]
+    assert sorted(re.findall("`(.*?)`", sentence)) == sorted(str(path.relative_to(REFERENCE)) for path in old)
+
+
 def test_a_sentence_that_the_data_do_not_hold_stops_the_page_and_is_named(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
