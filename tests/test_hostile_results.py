@@ -209,3 +209,11 @@ def test_plugins_of_others_may_have_fields_of_any_kind(tmp_path: Path) -> None:
     rows = [{**row, "decision": decided} for row in steps_rows(trial, [0.1] * 4, [0.1] * 4, lambda step: 1)]
     write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "theirs"}, rows=rows, drawn=1)
     assert draw(tmp_path, ["periods", "timeline", "curves"]) and len(load_results(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("size", [1e-320, 5e-324, 1e308])
+def test_a_divergence_at_the_ends_of_what_a_float_holds_is_drawn(size: float, tmp_path: Path) -> None:
+    trial = spec(RESNET, steps=4, seed=0, faults=[FAULT], mitigations=[])
+    rows = steps_rows(trial, [size] * 4, [None] * 4, lambda step: 1)
+    write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "ddp"}, rows=rows, drawn=1)
+    assert draw(tmp_path, ["divergence"])

@@ -16,6 +16,7 @@ from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, View
 
 Floats = NDArray[np.float64]
+LOWEST = -240  # decades: around it a float has room for the strip of zero, and as far above one for the axis
 DECADES = 60  # flipped exponents reach 1e38 in fp32, and fp64 would leave a saw-tooth no height
 
 
@@ -118,7 +119,7 @@ def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
     traces = {name: [trace(run) for run in runs] for name, runs in panel.series.items() if name != "golden"}
     values = np.concatenate([t.spread for group in traces.values() for t in group] or [np.zeros(0)])
     positive = values[np.isfinite(values) & (values > 0)]
-    low = floor(log10(positive.min())) if len(positive) else -3
+    low = min(max(floor(log10(positive.min())), LOWEST), -LOWEST) if len(positive) else -3
     high = min(ceil(log10(positive.max())) if len(positive) else 0, low + DECADES)
     high = max(high, low + 1)
     unit = max(0.2, (high - low) / 20)  # the strip of zero keeps its share of the height
