@@ -284,19 +284,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gate_study", help="where the trials lie")
     parser.add_argument("--to", type=Path, default=ROOT / "reference" / "gate", help="where the table goes")
     arguments = parser.parse_args()
-    if arguments.groups < 2:
-        parser.error(f"--groups must be >= 2, because one is the other's baseline, got {arguments.groups}")
-    from paftbench.files import write_json, write_text
+    if arguments.groups < 2 or arguments.regressed < 0:
+        parser.error(f"--groups must be >= 2 and --regressed >= 0, got {arguments.groups} and {arguments.regressed}")
+    from kept import keep_study
 
     trained = train(arguments.out, arguments.groups, arguments.regressed, arguments.jobs)
     found = study(trained, arguments.groups, arguments.regressed)
     found["command"] = f"python results/gate_study.py --groups {arguments.groups} --regressed {arguments.regressed}"
     ran = next(iter(trained[""].results.values()))["environment"]
     found["environment"] = {key: value for key, value in ran.items() if key != "argv"}
-    arguments.to.mkdir(parents=True, exist_ok=True)
-    write_json(arguments.to / "study.json", found)
-    write_text(arguments.to / "table.txt", table(found))
-    print(table(found))
+    keep_study(arguments.to, found, table(found))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,19 @@ from typing import Any
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.files import read_lines
+from paftbench.files import read_lines, write_json, write_text
 from paftbench.store import TrialRecord
 
 ROOT = Path(__file__).resolve().parent / "reference"
 _OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")
+
+
+def keep_study(folder: Path, found: dict[str, Any], text: str) -> None:
+    """Write a study's numbers and its table, and show the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "study.json", found)
+    write_text(folder / "table.txt", text)
+    print(text)
 
 
 @cache

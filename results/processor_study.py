@@ -226,7 +226,9 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [(table, name) for table, _, name in (row.partition(" ") for row in arguments.rows)]
     settings = [setting for setting in SETTINGS if setting == BASE or setting in arguments.settings]
-    from paftbench.files import read_json, write_json, write_text
+    from kept import keep_study
+
+    from paftbench.files import read_json
 
     if arguments.only is not None:
         for key in rows:
@@ -249,10 +251,7 @@ def main() -> None:
         "environment": {key: value for key, value in base.items() if key != "argv"},
         **study(results),
     }
-    arguments.to.mkdir(parents=True, exist_ok=True)
-    write_json(arguments.to / "study.json", found)
-    write_text(arguments.to / "table.txt", table(found))
-    print(table(found))
+    keep_study(arguments.to, found, table(found))
 
 
 if __name__ == "__main__":
