@@ -40,7 +40,7 @@ def test_the_committed_page_is_what_the_data_give(script: ModuleType) -> None:
 
 def test_the_page_names_the_folders_of_an_earlier_version(script: ModuleType) -> None:
     sentence = (
-        script.PAGE.read_text(encoding="utf-8").partition("*Of an earlier version*:")[2].partition("were made")[0]
+        script.PAGE.read_text(encoding="utf-8").partition("*Of an earlier version*:")[2].partition("made before")[0]
     )
     abouts = {path.parent: json.loads(path.read_text()) for path in REFERENCE.rglob("about.json")}
     old = [path for path, about in abouts.items() if "processor" not in about["environment"]]
