@@ -103,7 +103,7 @@ def test_in_the_overview(sweep: Path) -> None:
     ends = overview_figure(load(sweep)).subfigs[1].axes[-1]
     labels = [label.get_text() for label in ends.get_xticklabels()]
     (row,) = [row for row in rows(sweep) if row["labels"]["mitigation"] == "paft_sync"]
-    assert labels == ["0 %\n2 broke", f"{row['gap_closed']:.0%}".replace("%", " %")]
+    assert labels == ["0 %\n2\nbroke", f"{row['gap_closed']:.0%}".replace("%", " %")]
 
 
 def test_in_check(sweep: Path) -> None:

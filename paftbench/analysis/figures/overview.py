@@ -74,7 +74,7 @@ def _closed(panel: Panel, name: str) -> str:
     runs = panel.series[name]
     gap, _ = gap_over(panel.sweep, runs, panel.judge)
     count = broken(runs)
-    return _gap_text(gap, name) + (f"\n{count} broke" if count else "")
+    return _gap_text(gap, name) + (f"\n{count}\nbroke" if count else "")
 
 
 def _gap_text(gap: float | str | None, name: str) -> str:
