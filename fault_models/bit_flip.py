@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.bits import FORMATS, as_integers
-from paftbench.draws import Draws
-from paftbench.faults import SparseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import SparseFault
 
 INTEGERS = {64: np.int64, 32: np.int32, 16: np.int16}
 

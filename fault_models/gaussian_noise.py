@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import as_integers
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import DenseFault
 from paftbench.sums import norms, squares_by_part
 
 CHUNK = 1 << 16  # elements that stay in the cache; a multiple of 16, so that chunks draw what one whole normal_ would

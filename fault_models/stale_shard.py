@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import as_integers
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault
-from paftbench.layout import Layout
-from paftbench.ranks import Ranks
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import DenseFault
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 __version__ = "0.2.0"
 
 _LAZY = {
-    "attach": ("paftbench.attachment", "attach"),
+    "attach": ("paftbench.attachment.facade", "attach"),
     "Fault": ("paftbench.specs", "fault"),
     "Mitigation": ("paftbench.specs", "mitigation"),
     "load_results": ("paftbench.analysis.frame", "load_results"),

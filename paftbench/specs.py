@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from paftbench import faults, mitigations
+from paftbench import mitigations
+from paftbench.faults import model as faults
 from paftbench.plugins import build_named
 
 

@@ -12,24 +12,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paftbench import checkpoint
-from paftbench.claim import claim
-from paftbench.config import DTYPES, Trial
-from paftbench.draws import seed_of
-from paftbench.files import write_json
-from paftbench.launch import join
-from paftbench.lease import Lease, LostClaim, inherited
-from paftbench.optimizers import optimizer_of
-from paftbench.ours import RECORDS, OurClock, ours, part_of
+from paftbench.faults.draws import seed_of
 from paftbench.process import die_with_parent
-from paftbench.ranks import Ranks
-from paftbench.records import Recorder
-from paftbench.results import summary
-from paftbench.store import FAILURE, FULL, RESULT, Planned, read_planned, read_result
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.launch import join
+from paftbench.records.trial import DTYPES, Trial
+from paftbench.store.claim import claim
+from paftbench.store.directory import FAILURE, FULL, RESULT, Planned, read_planned, read_result
+from paftbench.store.files import write_json
+from paftbench.store.lease import Lease, LostClaim, inherited
 from paftbench.telling import chain_of, reason_of
-from paftbench.torchrun import Torchrun
-from paftbench.train import Placement, train
-from paftbench.virtual import Virtual
+from paftbench.training import checkpoint
+from paftbench.training.loop import Placement, train
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.ours import RECORDS, OurClock, ours, part_of
+from paftbench.training.recorder import Recorder
+from paftbench.training.summary import summary
+from paftbench.training.torchrun import Torchrun
+from paftbench.training.virtual import Virtual
 
 log = logging.getLogger(__name__)
 

@@ -61,7 +61,7 @@ class Trained:
         return 1.0 if next(iter(self.results.values()))["metric"]["direction"] == "max" else -1.0
 
     def sweep(self) -> Any:
-        from paftbench.analysis.check import sweep_of
+        from paftbench.gate import sweep_of
 
         return sweep_of(self.root, self.plans, self.results)
 
@@ -86,7 +86,7 @@ def train(out: Path, groups: int, regressed: int, jobs: int | None) -> dict[str,
 
 def read(out: Path, overrides: Sequence[str]) -> Trained:
     from paftbench.experiment import load, plan
-    from paftbench.store import read_record
+    from paftbench.store.directory import read_record
 
     plans = [item.spec() for item in plan(load(NAME), overrides)]
     results = {own["id"]: read_record(out / NAME / own["id"]).result for own in plans}
@@ -147,8 +147,8 @@ def study(trained: Mapping[str, Trained], groups: int, regressed: int = REGRESSE
 def qualities(trained: Trained, *, tail: bool) -> dict[str, list[float | None]]:
     """The judged quality of every run, by cell in the order of the seeds: its tail, or its last evaluation."""
     from paftbench.analysis.cells import cells
-    from paftbench.analysis.check.selecting import subject_of
-    from paftbench.analysis.check.trajectory import tail_of
+    from paftbench.gate.selecting import subject_of
+    from paftbench.gate.trajectory import tail_of
 
     found = cells(trained.sweep())
     return {subject_of(cell): [tail_of(run) if tail else run.metric(run.judge) for run in cell.runs] for cell in found}
@@ -156,29 +156,29 @@ def qualities(trained: Trained, *, tail: bool) -> dict[str, list[float | None]]:
 
 def lost_at_most(margin: float) -> list[Any]:
     """An expectation that no mitigated cell loses more than a margin."""
-    from paftbench.expectation import Expectation
+    from paftbench.records.expectation import Expectation
 
     return [Expectation(where={"mitigation": MITIGATED}, value="quality_lost", at_most=margin)]
 
 
 def by_expectations(sweep: Any, expected: Sequence[Any]) -> str:
     """The verdict of `check`, first mode."""
-    from paftbench.analysis.check import judged, verdict_of
-    from paftbench.analysis.check.selecting import select
+    from paftbench.gate import judged, verdict_of
+    from paftbench.gate.selecting import select
 
     return verdict_of(judged(sweep, select(expected, sweep, NAME), None, "bound", 0.0))
 
 
 def by_baseline(sweep: Any, baseline: Any, margin: float) -> str:
     """The verdict of `check --mode bound`."""
-    from paftbench.analysis.check import judged, verdict_of
+    from paftbench.gate import judged, verdict_of
 
     return verdict_of(judged(sweep, [], baseline, "bound", margin))
 
 
 def baseline_of(trained: Trained) -> Any:
     """A group as `check --update` keeps it."""
-    from paftbench.analysis.check import baseline
+    from paftbench.gate import baseline
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "baseline.json"

@@ -15,9 +15,9 @@ from typing import Any
 
 from paftbench.analysis.figures import draw
 from paftbench.analysis.table import render
-from paftbench.files import encode_line, write_json, write_text
-from paftbench.machine import difference, machine
-from paftbench.store import TrialRecord, read_results
+from paftbench.environment.machine import difference, machine
+from paftbench.store.directory import TrialRecord, read_results
+from paftbench.store.files import encode_line, write_json, write_text
 
 ROOT = Path(__file__).resolve().parent / "reference"
 LEFT_OUT = ("history", "environment", "params_sha256")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from keep import ROOT, about, line_of
 
-from paftbench.files import write_json, write_text
-from paftbench.store import TrialRecord, read_results
+from paftbench.store.directory import TrialRecord, read_results
+from paftbench.store.files import write_json, write_text
 
 
 def keep_paper(root: Path) -> Path:

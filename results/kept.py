@@ -8,8 +8,8 @@ from typing import Any
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.files import read_lines, write_json, write_text
-from paftbench.store import TrialRecord
+from paftbench.store.directory import TrialRecord
+from paftbench.store.files import read_lines, write_json, write_text
 
 ROOT = Path(__file__).resolve().parent / "reference"
 _OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")

@@ -63,9 +63,9 @@ WIDTH: Final = 120
 
 def rerun(table: str, name: str, directory: Path) -> dict[str, Any]:
     """A committed row's trial run again in a directory, by this process; its result."""
-    from paftbench.config import parse_trial
-    from paftbench.files import read_json
-    from paftbench.store import Planned, write_planned
+    from paftbench.records.trial import parse_trial
+    from paftbench.store.directory import Planned, write_planned
+    from paftbench.store.files import read_json
     from paftbench.trial import run_trial
 
     row = row_of(table, name)
@@ -83,7 +83,7 @@ def rerun(table: str, name: str, directory: Path) -> dict[str, Any]:
 
 def row_of(table: str, name: str) -> dict[str, Any]:
     """A line of a committed table: what was run and what came out."""
-    from paftbench.files import read_lines
+    from paftbench.store.files import read_lines
 
     return next(row for row in read_lines(REFERENCE / table / "trials.jsonl") if row["result"]["name"] == name)
 
@@ -228,7 +228,7 @@ def main() -> None:
     settings = [setting for setting in SETTINGS if setting == BASE or setting in arguments.settings]
     from kept import keep_study
 
-    from paftbench.files import read_json
+    from paftbench.store.files import read_json
 
     if arguments.only is not None:
         for key in rows:

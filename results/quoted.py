@@ -27,7 +27,7 @@ from paftbench.analysis.cells import Cell, gap_over
 from paftbench.analysis.quality import quality, quality_lost
 from paftbench.analysis.runs import View
 from paftbench.analysis.stats import Summary, mean_of, summarise
-from paftbench.files import read_json, write_text
+from paftbench.store.files import read_json, write_text
 
 PAGE, TEMPLATE = ROOT / "README.md", ROOT / "README.md.in"
 WIDTH: Final = 120

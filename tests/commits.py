@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from paftbench.environment import environment
+from paftbench.environment.record import environment
 
 T = TypeVar("T")
 

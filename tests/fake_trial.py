@@ -9,7 +9,7 @@ from typing import Any
 
 from whole_result import whole_result
 
-from paftbench.files import encode_line, write_json
+from paftbench.store.files import encode_line, write_json
 
 
 def run(directory: Path) -> int:

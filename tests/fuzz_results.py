@@ -13,8 +13,8 @@ from small_gate import YAML, check
 from whole_result import VIEWS, whole_result
 
 from paftbench.experiment import load, plan
-from paftbench.files import encode_line, write_json
-from paftbench.plans import write_plan
+from paftbench.store.files import encode_line, write_json
+from paftbench.store.plans import write_plan
 
 RECORDS = ("trial.json", "result.json")
 LOGS = ("steps.jsonl", "injections.jsonl")

@@ -2,7 +2,8 @@
 
 import torch
 
-from paftbench.contract.striking import (
+from paftbench.plugins import known
+from paftbench.verify.striking import (
     SHAPES,
     Struck,
     gradients,
@@ -13,7 +14,6 @@ from paftbench.contract.striking import (
     same_bits,
     strike,
 )
-from paftbench.plugins import known
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 SITES = ["contribution", "result", "parameter", "optimizer_state"]

@@ -14,10 +14,10 @@ from typing import Any
 import paftbench.analysis.table
 import paftbench.cli.progress
 import paftbench.experiment.plan
-import paftbench.sweep  # noqa: F401
+import paftbench.sweep.sweep  # noqa: F401
 from paftbench.cli.main import exit_code
-from paftbench.engines import local
 from paftbench.plugins import KINDS, known
+from paftbench.sweep.engines import local
 
 
 def start(order: dict[str, Any]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paftbench.store import find_trials, read_record
+from paftbench.store.directory import find_trials, read_record
 
 TESTS = Path(__file__).parent
 
@@ -63,12 +63,12 @@ def trackers(mark: str) -> list[Process]:
 def ranks(mark: str) -> list[Process]:
     """Ranks of a torchrun trial."""
     found = [process for process in processes_of(mark) if "paftbench.trial" in process.command]
-    return [process for process in found if "paftbench.engines.agent" not in process.command]
+    return [process for process in found if "paftbench.sweep.engines.agent" not in process.command]
 
 
 def launchers(mark: str) -> list[Process]:
     """torchrun's own process."""
-    return [process for process in processes_of(mark) if "paftbench.engines.agent" in process.command]
+    return [process for process in processes_of(mark) if "paftbench.sweep.engines.agent" in process.command]
 
 
 def kill(process: Process) -> bool:

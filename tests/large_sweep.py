@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from paftbench.experiment import load, plan
-from paftbench.plans import write_plan
-from paftbench.store import Planned, write_json
+from paftbench.store.directory import Planned, write_json
+from paftbench.store.plans import write_plan
 
 
 def write_experiment(path: Path, *, degrees: int, seeds: int) -> Path:

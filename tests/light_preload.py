@@ -1,4 +1,4 @@
-"""What a fork server needs at least: its tie to the sweep. Stands in for `paftbench.engines.preload`, which is slow."""
+"""What a fork server needs at least: its tie to the sweep. Stands in for `engines/preload.py`, which is slow."""
 
 import os
 

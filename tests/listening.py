@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from paftbench.launch import join
 from paftbench.process import die_with_parent
+from paftbench.ranks.launch import join
 
 LISTEN = "0A"
 

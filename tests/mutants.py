@@ -26,7 +26,7 @@ def nothing(self, step, means):
 averaging.Averaging._load = nothing
 ''',
     "momentum not restored": """
-from paftbench.virtual import Virtual
+from paftbench.training.virtual import Virtual
 
 restore = Virtual.load_state_dict
 
@@ -39,12 +39,12 @@ def forgetful(self, saved):
 Virtual.load_state_dict = forgetful
 """,
     "divided by W twice": """
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
 
 Ranks.scale = property(lambda self: 1.0 / self.world_size**2)
 """,
     "not divided by W": """
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
 
 Ranks.scale = property(lambda self: 1.0)
 """,

@@ -15,10 +15,10 @@ import torch
 from small_gate import check, run_all
 
 from paftbench import installed
-from paftbench.contract import fault_keys
-from paftbench.contract.promise import promises_of
-from paftbench.contract.suite import tried
-from paftbench.environment import environment
+from paftbench.environment.record import environment
+from paftbench.verify import fault_keys
+from paftbench.verify.promise import promises_of
+from paftbench.verify.suite import tried
 
 STEPS = 7
 STRIKE = ("step", "fault", "rank", "site", "parameter", "index", "bit")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from paftbench.config import Trial
 from paftbench.experiment import load, plan
-from paftbench.store import Planned
+from paftbench.records.trial import Trial
+from paftbench.store.directory import Planned
 
 TABLE, FIGURE = (1e-4, 1e-3, 1e-2, 1e-1), (1e-4, 1e-3, 1e-2)
 METHODS = {"ddp", "paft_sync_H5", "paft_sync_H10", "paft_sync_H50", "paft"}

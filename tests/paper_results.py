@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 from synthetic_results import GPT2, NOISE, RESNET, identity, spec, steps_rows, write_trial
 
-from paftbench.analysis.paper import verdicts
-from paftbench.analysis.paper.claim import Claim, Where
-from paftbench.analysis.paper.claims import claims_of
-from paftbench.analysis.paper.items import STATE_PARTS, Item, item_of
-from paftbench.analysis.paper.judging import Verdict
+from paftbench.paper import verdicts
+from paftbench.paper.claim import Claim, Where
+from paftbench.paper.claims import claims_of
+from paftbench.paper.items import STATE_PARTS, Item, item_of
+from paftbench.paper.judging import Verdict
 from paftbench.theory import divergence, drift
 
 SYNC = {"name": "paft_sync", "state": "params", "overlap": True, "buffers": True}
@@ -31,7 +31,7 @@ BURST = {"kind": "burst", "every": 25, "length": 1, "offset": 7}
 def sweep_of(directory: Path, name: str, *, scale: str = "small", seeds: int = 3, steps: int = 120) -> Path:
     """Trials of every cell that the item's claims compare, at both degrees where one stands for the other."""
     item = item_of(name)
-    with patch("paftbench.files.sync"):  # to wait for the disk is what takes long
+    with patch("paftbench.store.files.sync"):  # to wait for the disk is what takes long
         _write(directory, item, scale, seeds, steps)
     return directory
 

@@ -12,17 +12,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paftbench
-from paftbench.attachment import Attachment
-from paftbench.config import OptimizerConfig, Trial
-from paftbench.drawn import Cover, strikes_at
-from paftbench.draws import Part, seed_of
-from paftbench.faults import BUILT_SITES, DenseFault
-from paftbench.layout import Layout, trainable
-from paftbench.optimizers import optimizer_of
-from paftbench.ranks import Ranks
-from paftbench.torchrun import Torchrun
-from paftbench.train import losses_of
-from paftbench.virtual import Virtual
+from paftbench.attachment.facade import Attachment
+from paftbench.faults.draws import Part, seed_of
+from paftbench.faults.model import DenseFault
+from paftbench.faults.strikes import Cover, strikes_at
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout, trainable
+from paftbench.ranks.sites import BUILT_SITES
+from paftbench.records.trial import OptimizerConfig, Trial
+from paftbench.training.loop import losses_of
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.torchrun import Torchrun
+from paftbench.training.virtual import Virtual
 from paftbench.workloads.resnet import ResNet
 
 STEPS = 31  # not a multiple of a period: replicas differ at the end
@@ -82,7 +83,7 @@ def model_of(planned: Trial) -> nn.Module:
 
 
 def run(planned: Trial, placement: Virtual | Torchrun) -> Bits:
-    """Train to the end, as `paftbench.train` does."""
+    """Train to the end, as `paftbench.training.loop` does."""
     loss_of = losses_of(planned, placement)
     received: list[int] = []
     if isinstance(placement, Torchrun):

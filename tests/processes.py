@@ -16,7 +16,7 @@ from paftbench.workloads.llama2 import Llama2
 from paftbench.workloads.resnet import ResNet
 
 LIMIT_S = 60.0
-PRELOAD = ["paftbench.engines.preload", *ResNet.imports, *Gpt2.imports, *Llama2.imports]
+PRELOAD = ["paftbench.sweep.engines.preload", *ResNet.imports, *Gpt2.imports, *Llama2.imports]
 
 
 class RankError(AssertionError):

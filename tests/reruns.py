@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paftbench.files import read_json
+from paftbench.store.files import read_json
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 MEASURED = RESULTS / "reference" / "processors" / "study.json"

@@ -8,10 +8,10 @@ from small_workloads import AwkwardGpt2
 
 import paftbench
 from paftbench import trial as trial_module
-from paftbench.config import CheckpointConfig, OptimizerConfig, Trial
-from paftbench.files import read_json, read_lines
-from paftbench.records import Recorder
-from paftbench.store import INJECTIONS, RESULT, STEPS, Planned
+from paftbench.records.trial import CheckpointConfig, OptimizerConfig, Trial
+from paftbench.store.directory import INJECTIONS, RESULT, STEPS, Planned
+from paftbench.store.files import read_json, read_lines
+from paftbench.training.recorder import Recorder
 from paftbench.workloads.contract import DataId
 from paftbench.workloads.resnet import ResNet
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from paftbench.analysis.check import sweep_of
 from paftbench.analysis.runs import Sweep
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
-from paftbench.store import read_json, read_record, write_json, write_planned
+from paftbench.gate import sweep_of
+from paftbench.store.directory import read_json, read_record, write_json, write_planned
 from paftbench.trial import run_trial
 
 YAML = """

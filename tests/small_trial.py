@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import paftbench
-from paftbench.config import CheckpointConfig, Trial
-from paftbench.store import Planned, write_planned
+from paftbench.records.trial import CheckpointConfig, Trial
+from paftbench.store.directory import Planned, write_planned
 from paftbench.workloads.contract import DataId
 from paftbench.workloads.quadratic import Quadratic
 

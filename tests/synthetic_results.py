@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paftbench.store import encode_line, write_json
+from paftbench.store.directory import encode_line, write_json
 from paftbench.theory import divergence, drift
 
 NOISE = {

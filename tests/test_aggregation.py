@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paftbench.aggregation import aggregate, aggregator, segments_of
-from paftbench.layout import Layout
 from paftbench.mitigations import Mitigation
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
+from paftbench.step.aggregation import aggregate, aggregator, segments_of
 
 
 @dataclass(frozen=True, kw_only=True)

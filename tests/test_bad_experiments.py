@@ -11,8 +11,8 @@ from whole_result import whole_result
 
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
-from paftbench.plans import write_plan
-from paftbench.store import Planned, write_json
+from paftbench.store.directory import Planned, write_json
+from paftbench.store.plans import write_plan
 
 QUICKSTART = (files("experiments") / "quickstart.yaml").read_text(encoding="utf-8")
 DEGREES = "[1.0e-3, 1.0e-2, 3.0e-2]"

@@ -10,7 +10,7 @@ import pytest
 from synthetic_core import core
 
 from paftbench.cli.main import exit_code
-from paftbench.files import write_json
+from paftbench.store.files import write_json
 
 LOOKING: dict[str, list[str]] = {
     "table": ["table", "DIR"],
@@ -273,7 +273,7 @@ def test_a_log_whose_last_line_was_cut_off_is_read_up_to_there(command: str, swe
 
 @pytest.mark.parametrize("command", [*QUICK, "report"])
 def test_trials_whose_process_wrote_no_result_of_its_own(command: str, sweep: Path) -> None:
-    from paftbench.store import write_failure
+    from paftbench.store.directory import write_failure
 
     for trial, outcome in zip(trials(sweep), ("crashed", "hung", "error"), strict=False):
         (trial / "result.json").unlink()

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from paftbench import specs
 from paftbench.bits import FORMATS, as_integers
-from paftbench.injector import Injector
-from paftbench.ranks import Ranks
+from paftbench.faults.injector import Injector
+from paftbench.ranks.axis import Ranks
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 

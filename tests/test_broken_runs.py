@@ -11,8 +11,6 @@ from paper_results import METHODS
 from paper_results import judged as paper_verdict
 from synthetic_results import FAULT, GPT2, MITIGATIONS, NOISE, RESNET, identity, spec, write_trial
 
-from paftbench.analysis.check import judged, sweep_of
-from paftbench.analysis.check.selecting import select
 from paftbench.analysis.figures.degree import figure as degree_figure
 from paftbench.analysis.figures.overview import figure as overview_figure
 from paftbench.analysis.frame import load_results
@@ -21,8 +19,10 @@ from paftbench.analysis.report.trials import trial_table
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import render, rows
 from paftbench.analysis.tidy import trial_rows
-from paftbench.expectation import Expectation
-from paftbench.store import read_results, write_failure
+from paftbench.gate import judged, sweep_of
+from paftbench.gate.selecting import select
+from paftbench.records.expectation import Expectation
+from paftbench.store.directory import read_results, write_failure
 
 SOUND, CHANCE = (0.95, 0.94, 0.96), 0.1
 MEAN = (sum(SOUND) + 2 * CHANCE) / 5

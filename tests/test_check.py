@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from synthetic_results import FAULT, GPT2, MITIGATIONS, RESNET, cell, golden, identity, spec, write_trial
 
-from paftbench.analysis.check import Finding, judged, sweep_of, verdict_of
-from paftbench.analysis.check.rule import Bound, Sample, judge, resolvable, seeds_to_tell
-from paftbench.analysis.check.selecting import select
-from paftbench.analysis.check.trajectory import tail_of
-from paftbench.analysis.check.values import READERS
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.expectation import MEASURES, OUTCOME, Expectation
-from paftbench.store import read_results
+from paftbench.gate import Finding, judged, sweep_of, verdict_of
+from paftbench.gate.rule import Bound, Sample, judge, resolvable, seeds_to_tell
+from paftbench.gate.selecting import select
+from paftbench.gate.trajectory import tail_of
+from paftbench.gate.values import READERS
+from paftbench.records.expectation import MEASURES, OUTCOME, Expectation
+from paftbench.store.directory import read_results
 
 UNTRAINED = {"step": [0], "mean_model": [0.1], "worst_rank": [0.1], "rank0": [0.1]}
 
@@ -334,6 +334,6 @@ def test_the_tail_is_the_last_fifth_of_evaluations_at_least_one_never_the_untrai
 
 
 def test_judging_needs_no_torch() -> None:
-    code = "import sys\nimport paftbench.analysis.check.judging, paftbench.analysis.check.junit\n"
+    code = "import sys\nimport paftbench.gate.judging, paftbench.gate.junit\n"
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -13,19 +13,19 @@ from small_gate import YAML, changed, check, copied, prepare, spoil, sweep_in
 from synthetic_results import FAULT, GPT2, RESNET, cell, golden, spec, write_trial
 from whole_result import whole_result
 
-from paftbench.analysis.check import bound, exact, sweep_of
-from paftbench.analysis.check.baseline import check_fits, make, read, write
-from paftbench.analysis.check.finding import Finding
-from paftbench.analysis.check.trajectory import end_of, machine_of, tail_of, windows_of
 from paftbench.analysis.runs import Sweep
-from paftbench.config import LrSchedule
-from paftbench.environment import environment
+from paftbench.environment.machine import PARTS, differs, machine
+from paftbench.environment.record import environment
 from paftbench.experiment import load, plan
-from paftbench.files import read_json
-from paftbench.machine import PARTS, differs, machine
-from paftbench.optimizers import lr_at
-from paftbench.store import read_record, read_results, write_json, write_planned
+from paftbench.gate import bound, exact, sweep_of
+from paftbench.gate.baseline import check_fits, make, read, write
+from paftbench.gate.finding import Finding
+from paftbench.gate.trajectory import end_of, machine_of, tail_of, windows_of
+from paftbench.records.trial import LrSchedule
+from paftbench.store.directory import read_record, read_results, write_json, write_planned
+from paftbench.store.files import read_json
 from paftbench.theory import drift
+from paftbench.training.optimizers import lr_at
 from paftbench.trial import run_trial
 
 ROOT = Path(__file__).resolve().parent.parent

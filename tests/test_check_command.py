@@ -13,7 +13,7 @@ from small_gate import YAML, changed, check, copied, prepare, refused, spoil
 from paftbench.cli import sweeping
 from paftbench.cli.check_runs import with_plugin_files
 from paftbench.experiment import load, plan
-from paftbench.files import read_json, write_json
+from paftbench.store.files import read_json, write_json
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from math import nan
 from pathlib import Path
 from xml.etree import ElementTree
 
-from paftbench.analysis.check import as_json, junit, markdown, table
-from paftbench.analysis.check.finding import Finding, Gate
-from paftbench.expectation import MEASURES
-from paftbench.files import encode_line
+from paftbench.gate import as_json, junit, markdown, table
+from paftbench.gate.finding import Finding, Gate
+from paftbench.records.expectation import MEASURES
+from paftbench.store.files import encode_line
 
 
 def a_gate() -> Gate:

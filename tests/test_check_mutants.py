@@ -16,7 +16,7 @@ from killing import Driver
 
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
-from paftbench.store import write_planned
+from paftbench.store.directory import write_planned
 
 # Momentum is worth more than half of the loss here, the learning rate is near its best, and noise is what ranks
 # average: whatever breaks costs several times the tolerance, and seeds differ by less than it. Over 12 seeds PAFT-Sync

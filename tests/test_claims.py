@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from paftbench import claim as claims
-from paftbench import files
-from paftbench.lease import LostClaim, inherited
-from paftbench.plans import tidy
-from paftbench.store import claim, is_claimed, try_claim
+from paftbench.store import claim as claims
+from paftbench.store import files
+from paftbench.store.directory import claim, is_claimed, try_claim
+from paftbench.store.lease import LostClaim, inherited
+from paftbench.store.plans import tidy
 
 HOUR = 3600.0
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from paftbench import files
 from paftbench.cli.main import exit_code
-from paftbench.store import read_json, read_results
+from paftbench.store import files
+from paftbench.store.directory import read_json, read_results
 
 SMALL = """
 schema: 1
@@ -36,7 +36,7 @@ tolerance: 0.02
 """
 FAULT_PLUGIN = '''
 from dataclasses import dataclass
-from paftbench.faults import SparseFault
+from paftbench.faults.model import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Negate(SparseFault):

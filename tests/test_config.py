@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import paftbench
-from paftbench.config import Trial, parse_trial
 from paftbench.plugins import source_sha256
+from paftbench.records.trial import Trial, parse_trial
 from paftbench.workloads.contract import DataId
 
 DATA = DataId(name="none", sha256="")

@@ -7,8 +7,8 @@ from contract_defects import declarations, fault_models, mitigations, workloads
 from contract_defects.good import GOOD
 
 from paftbench import installed
-from paftbench.contract.promise import Promise
-from paftbench.contract.suite import BEHAVIOUR, DECLARATIONS, Finding, findings, tried
+from paftbench.verify.promise import Promise
+from paftbench.verify.suite import BEHAVIOUR, DECLARATIONS, Finding, findings, tried
 
 SHIPPED = {kind: installed.usable(kind) for kind in ("fault_models", "mitigations", "workloads")}
 PLANTED = {

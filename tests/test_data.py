@@ -13,8 +13,8 @@ import torch
 from small_trial import planned
 
 from paftbench.cli.main import exit_code
+from paftbench.sweep.verdict import Before, verdict_of
 from paftbench.trial import run_trial
-from paftbench.verdict import Before, verdict_of
 from paftbench.workloads import prepare as preparing
 from paftbench.workloads import published
 from paftbench.workloads.data import KNOWN, data_directory, data_id, digits_csv, files_of

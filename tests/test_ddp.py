@@ -12,11 +12,12 @@ from torch import Tensor
 from user_loop import bits, build, loss_of, sgd, train
 
 import paftbench
-from paftbench import ddp as ddp_module
-from paftbench.aggregation import aggregate
-from paftbench.faults import BUILT_SITES, DenseFault, Fault, Site
+from paftbench.attachment import relay as ddp_module
+from paftbench.faults.model import DenseFault, Fault
 from paftbench.mitigations import Mitigation
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.sites import BUILT_SITES, Site
+from paftbench.step.aggregation import aggregate
 
 STEPS = range(6)
 

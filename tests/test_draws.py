@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from paftbench.draws import Draws, generator_of, seed_of
+from paftbench.faults.draws import Draws, generator_of, seed_of
 
 KEY = (3, "noise", 0, 12, 1)
 OTHER_KEYS = [

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from paftbench import specs
-from paftbench.contract.striking import SHAPES, Struck, gradients, layout_of, strike
-from paftbench.faults import Fault
+from paftbench.faults.model import Fault
+from paftbench.verify.striking import SHAPES, Struck, gradients, layout_of, strike
 from paftbench.workloads.streams import Stream
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "draws.md").read_text()

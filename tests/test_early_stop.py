@@ -7,12 +7,12 @@ import pytest
 from oracles.quadratic_runs import quadratic
 
 import paftbench
-from paftbench import train
-from paftbench.config import Trial
-from paftbench.files import read_json
 from paftbench.mitigations import Mitigation
 from paftbench.plugins import load_file
-from paftbench.store import Planned, write_planned
+from paftbench.records.trial import Trial
+from paftbench.store.directory import Planned, write_planned
+from paftbench.store.files import read_json
+from paftbench.training import loop as train
 from paftbench.trial import run_trial
 from paftbench.workloads.contract import DataId
 from paftbench.workloads.gpt2 import Gpt2

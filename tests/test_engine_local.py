@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from whole_result import whole_result
 
-from paftbench import verdict, watch
-from paftbench.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.plans import known_record, state_of
 from paftbench.process import ending_of
-from paftbench.store import Planned, read_json, read_results, try_claim, write_json
-from paftbench.sweep import Finished, Policy, Sweep
-from paftbench.verdict import Before
+from paftbench.store.directory import Planned, read_json, read_results, try_claim, write_json
+from paftbench.store.plans import known_record, state_of
+from paftbench.sweep import verdict, watch
+from paftbench.sweep.engines.local import SERVER_LOST, LocalEngine
+from paftbench.sweep.sweep import Finished, Policy, Sweep
+from paftbench.sweep.verdict import Before
 
 FAKE = "fake_trial:run"
 
@@ -282,7 +282,7 @@ def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
 ) -> None:
     sweep = Sweep(root=tmp_path, planned=planned, engine=engine)
     assert sweep.prepare() == len(planned)
-    monkeypatch.setattr("paftbench.sweep.tidy", lambda root: pytest.fail("prepared twice"))
+    monkeypatch.setattr("paftbench.sweep.sweep.tidy", lambda root: pytest.fail("prepared twice"))
     sweep.run()
     assert set(starts(tmp_path)) == {item.id for item in planned}
 
@@ -300,10 +300,10 @@ def test_slots_are_shared_and_a_trial_larger_than_all_still_fits() -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from paftbench.engines.local import SERVER_LOST, LocalEngine
+from paftbench.sweep.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import load
-from paftbench.sweep import Sweep
+from paftbench.sweep.sweep import Sweep
 
 if __name__ == "__main__":
     with LocalEngine(2, target="fake_trial:run") as engine:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paftbench.dispatch import bits
-from paftbench.environment import environment
-from paftbench.processor import processor, switches
+from paftbench.environment.dispatch import bits
+from paftbench.environment.processor import processor, switches
+from paftbench.environment.record import environment
 
 INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\nmodel name\t: Intel(R) Xeon(R)\nstepping\t: 2\ncpu MHz\t\t: 2100.0\nflags\t\t: fpu avx2\n\n"  # noqa: E501
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n\n"  # noqa: E501

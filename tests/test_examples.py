@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from user_loop import bits
 
 import paftbench
-from paftbench.attachment import Attachment
+from paftbench.attachment.facade import Attachment
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 NAMES = ["ddp_loop", "accumulation_amp", "accelerate_loop", "hf_trainer"]

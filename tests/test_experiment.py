@@ -12,7 +12,7 @@ from paftbench.experiment.forecast import warnings_of
 from paftbench.experiment.selection import parse_selection
 from paftbench.experiment.strikes import expected_strikes
 from paftbench.experiment.yaml_text import read_yaml
-from paftbench.store import Planned, read_planned, write_planned
+from paftbench.store.directory import Planned, read_planned, write_planned
 
 NOISE = {"name": "noise", "model": "gaussian_noise", "degree": 0.1}
 MITIGATION = {"ddp": {"mitigations": []}, "paft_sync": {"mitigations": [{"name": "paft_sync", "period": 10}]}}

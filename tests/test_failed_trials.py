@@ -11,16 +11,19 @@ import torch
 from small_trial import planned
 
 from fault_models.gaussian_noise import GaussianNoise
-from paftbench import checkpoint, pipeline, trial, verdict
+from paftbench import trial
 from paftbench.cli.main import exit_code
-from paftbench.files import read_json
 from paftbench.mitigations.paft_sync import PaftSync
-from paftbench.ours import part_of
-from paftbench.rows import RowFile
-from paftbench.store import read_results
+from paftbench.step import pipeline
+from paftbench.store.directory import read_results
+from paftbench.store.files import read_json
+from paftbench.store.rows import RowFile
+from paftbench.sweep import verdict
+from paftbench.sweep.verdict import Before, verdict_of
+from paftbench.training import checkpoint
+from paftbench.training.ours import part_of
+from paftbench.training.virtual import Virtual
 from paftbench.trial import run_trial
-from paftbench.verdict import Before, verdict_of
-from paftbench.virtual import Virtual
 from paftbench.workloads.quadratic import BowlShard, Quadratic
 
 

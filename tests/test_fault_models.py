@@ -15,7 +15,7 @@ from injecting import (
 )
 
 from paftbench import specs
-from paftbench.faults import Fault
+from paftbench.faults.model import Fault
 
 STEPS, WORLD = 3, 3
 every_unit = pytest.mark.parametrize(("model", "unit"), UNITS)

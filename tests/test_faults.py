@@ -7,10 +7,11 @@ import torch
 from injecting import DTYPES, layout_of, ranks_of, strike
 
 from paftbench import specs
-from paftbench.drawn import Cover, strikes_at
-from paftbench.faults import Fault, RandomRanks, Site, fault_spec, parse_fault
-from paftbench.layout import Layout
-from paftbench.ranks import Ranks
+from paftbench.faults.model import Fault, RandomRanks, fault_spec, parse_fault
+from paftbench.faults.strikes import Cover, strikes_at
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
+from paftbench.ranks.sites import Site
 
 FULL = {
     "name": "flips", "model": "bit_flip", "degree": 1e-3, "unit": "per_bit", "bits": "exponent", "site": "contribution",

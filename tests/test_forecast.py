@@ -18,7 +18,7 @@ from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.experiment.forecast import warnings_of
 from paftbench.experiment.strikes import Strikes, expected_strikes, strikes_of
-from paftbench.store import Planned
+from paftbench.store.directory import Planned
 
 DIM = 10
 WITH = "name: x\nbase: {{workload: {{name: quadratic, dim: 10}}, {}}}\n"
@@ -81,7 +81,7 @@ def listing(text: str) -> str:
 
 BROKEN = """
 from dataclasses import dataclass
-from paftbench.faults import SparseFault
+from paftbench.faults.model import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Broken(SparseFault):

@@ -13,10 +13,10 @@ from commits import one_of
 from reruns import allowed
 
 from paftbench.analysis.stats import wilson
+from paftbench.environment.machine import differs, machine
 from paftbench.experiment import load, plan
-from paftbench.files import read_json
-from paftbench.machine import differs, machine
-from paftbench.store import read_record, write_planned
+from paftbench.store.directory import read_record, write_planned
+from paftbench.store.files import read_json
 from paftbench.trial import run_trial
 
 ROOT = Path(__file__).resolve().parent.parent

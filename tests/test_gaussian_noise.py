@@ -6,8 +6,8 @@ from injecting import DTYPES, gradients, in_slots, layout_of, same_bits, strike
 from torch import Tensor
 
 from paftbench import specs
-from paftbench.injector import Injector
-from paftbench.ranks import Ranks
+from paftbench.faults.injector import Injector
+from paftbench.ranks.axis import Ranks
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 

@@ -18,7 +18,7 @@ from paftbench.analysis.figures import draw, draw_all
 from paftbench.analysis.frame import load_results
 from paftbench.cli import main as console
 from paftbench.cli.main import exit_code
-from paftbench.store import read_record, read_result
+from paftbench.store.directory import read_record, read_result
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"

@@ -10,12 +10,14 @@ import torch
 from injecting import gradients, in_slots, layout_of, same_bits, strike
 from torch import Tensor
 
-from paftbench import injection_log, specs
+from paftbench import specs
 from paftbench.bits import as_hex
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault, Fault, Site
-from paftbench.injector import InjectionError, Injector
-from paftbench.ranks import Ranks
+from paftbench.faults import log as injection_log
+from paftbench.faults.draws import Draws
+from paftbench.faults.injector import InjectionError, Injector
+from paftbench.faults.model import DenseFault, Fault
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.sites import Site
 
 KEYS = {
     "step", "attempt", "fault", "rank", "site", "parameter", "index", "landed", "bit", "bits_before", "bits_after",

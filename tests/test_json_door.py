@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paftbench import files
-from paftbench.claim import claim_path, is_claimed
-from paftbench.files import check_inside, read_json, read_lines
+from paftbench.store import files
+from paftbench.store.claim import claim_path, is_claimed
+from paftbench.store.files import check_inside, read_json, read_lines
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from killing import Command, Driver, kill, launchers, ranks, reader, servers, trackers, workers
 
 from paftbench.experiment import load, plan
-from paftbench.store import read_results
+from paftbench.store.directory import read_results
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="finds processes in /proc, as Linux has it"

@@ -11,7 +11,7 @@ import pytest
 
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
-from paftbench.store import read_json, write_json
+from paftbench.store.directory import read_json, write_json
 
 
 def test_ten_thousand_trials_are_planned_in_seconds(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import paftbench
-from paftbench import launch
 from paftbench.cli import doctor
-from paftbench.launch import chosen_interface, command, environment, start_ranks, torchrun_arguments
+from paftbench.ranks import launch
+from paftbench.ranks.launch import chosen_interface, command, environment, start_ranks, torchrun_arguments
 
 LOOPBACK = ("0100007F", "00000000000000000000000001000000")  # as /proc/net/tcp has 127.0.0.1 and ::1
 STRANGE = {

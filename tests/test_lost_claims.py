@@ -13,17 +13,17 @@ from killing import Driver
 from small_trial import EVERY, files_of, planned
 from whole_result import whole_result
 
-from paftbench import claim as claims
 from paftbench import trial
-from paftbench.engines.local import LocalEngine
 from paftbench.experiment import load, plan
-from paftbench.files import read_json, read_lines, replacing
-from paftbench.lease import LostClaim
-from paftbench.plans import adopt, rerun_directory, settle
 from paftbench.plugins import load_file
-from paftbench.records import Recorder
-from paftbench.store import Planned, claim, try_claim
-from paftbench.sweep import Policy, Sweep
+from paftbench.store import claim as claims
+from paftbench.store.directory import Planned, claim, try_claim
+from paftbench.store.files import read_json, read_lines, replacing
+from paftbench.store.lease import LostClaim
+from paftbench.store.plans import adopt, rerun_directory, settle
+from paftbench.sweep.engines.local import LocalEngine
+from paftbench.sweep.sweep import Policy, Sweep
+from paftbench.training.recorder import Recorder
 from paftbench.trial import run_trial
 
 STEPS = 150

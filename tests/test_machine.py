@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paftbench.machine import difference, differs, machine
+from paftbench.environment.machine import difference, differs, machine
 
 ENVIRONMENT: dict[str, Any] = {
     "versions": {"paftbench": "0.2", "torch": "2.14.1", "torchvision": "0.29.1", "transformers": None, "numpy": "2.4"},
@@ -90,7 +90,7 @@ def test_the_difference_is_told_with_values_and_cut_where_all_differs() -> None:
 
 def test_committed_results_are_of_one_machine() -> None:
     """`results/keep.py` refuses trials of several, and names the trial and what differs."""
-    from paftbench.store import TrialRecord
+    from paftbench.store.directory import TrialRecord
 
     path = Path(__file__).resolve().parent.parent / "results" / "keep.py"
     spec = importlib.util.spec_from_file_location("keep", path)

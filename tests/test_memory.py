@@ -12,14 +12,15 @@ from user_loop import build, loss_of, sgd
 
 import paftbench
 from paftbench import specs
-from paftbench.config import OptimizerConfig
-from paftbench.faults import Fault, Site
-from paftbench.injector import Injector
-from paftbench.layout import Layout, Slot
-from paftbench.optimizers import optimizer_of
-from paftbench.ranks import Ranks
-from paftbench.replicas import Memory
-from paftbench.virtual import Virtual
+from paftbench.faults.injector import Injector
+from paftbench.faults.model import Fault
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout, Slot
+from paftbench.ranks.replicas import Memory
+from paftbench.ranks.sites import Site
+from paftbench.records.trial import OptimizerConfig
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.virtual import Virtual
 
 Optimizers = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from paftbench.config import OptimizerConfig
-from paftbench.optimizers import optimizer_of
+from paftbench.records.trial import OptimizerConfig
+from paftbench.training.optimizers import optimizer_of
 
 N = 1003  # no multiple of a vector's length
 Name = Literal["sgd", "adam", "adamw"]

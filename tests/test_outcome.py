@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paftbench.outcome import Facts, outcome_of
+from paftbench.records.outcome import Facts, outcome_of
 
 ACCURACY = Facts(
     nonfinite=False, judged=0.98, golden=0.99, chance=0.1, untrained=0.12, direction="max",

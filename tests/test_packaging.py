@@ -12,8 +12,8 @@ import pytest
 import torch
 import yaml
 
-from paftbench.draws import Draws
-from paftbench.faults import SparseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import SparseFault
 from paftbench.plugins import build, load_file
 
 ROOT = Path(__file__).resolve().parent.parent

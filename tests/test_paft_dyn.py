@@ -10,15 +10,15 @@ import torch
 from oracles.quadratic_runs import quadratic, step
 
 from paftbench import specs
-from paftbench.config import OptimizerConfig, Trial
-from paftbench.draws import seed_of
-from paftbench.layout import Layout
+from paftbench.faults.draws import seed_of
 from paftbench.mitigations.drift_profile import is_weight
 from paftbench.mitigations.paft_dyn import code_period
-from paftbench.optimizers import optimizer_of
-from paftbench.ranks import Ranks
-from paftbench.train import losses_of
-from paftbench.virtual import Virtual
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
+from paftbench.records.trial import OptimizerConfig, Trial
+from paftbench.training.loop import losses_of
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.virtual import Virtual
 from paftbench.workloads.gpt2 import Gpt2
 from paftbench.workloads.llama2 import Llama2
 from paftbench.workloads.quadratic import Quadratic

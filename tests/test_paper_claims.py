@@ -10,12 +10,12 @@ import yaml
 from paper_results import judged, of, pair, sweep_of
 from synthetic_results import NOISE, RESNET, spec, write_trial
 
-from paftbench.analysis.paper import ITEMS, render, verdicts
-from paftbench.analysis.paper.claim import DEGREE, degree_text
-from paftbench.analysis.paper.claims import claims_of
-from paftbench.analysis.paper.measured import chosen, constant, field, values
 from paftbench.analysis.runs import load
-from paftbench.seeds import Seed
+from paftbench.paper import ITEMS, render, verdicts
+from paftbench.paper.claim import DEGREE, degree_text
+from paftbench.paper.claims import claims_of
+from paftbench.paper.measured import chosen, constant, field, values
+from paftbench.records.seeds import Seed
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "paper"
 AT_1E_2 = ((DEGREE, 1e-2),)
@@ -145,7 +145,7 @@ def _cells(experiment: dict[str, Any], scale: str) -> tuple[set[str], list[Any],
 
 def test_claims_and_verdicts_come_without_torch_and_matplotlib(sweeps: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from paftbench.analysis.paper import render, verdicts;"
+        "import sys; from pathlib import Path; from paftbench.paper import render, verdicts;"
         f" render(verdicts('table1', Path({str(sweeps / 'small' / 'table1')!r}), scale='small'));"
         " assert not {'torch', 'matplotlib'} & set(sys.modules)"
     )

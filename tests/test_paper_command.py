@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from paftbench.analysis.paper import ITEMS
 from paftbench.cli.main import exit_code
 from paftbench.cli.paper import Scale, chosen, refuse_mixture
 from paftbench.experiment.file import load
 from paftbench.experiment.needs import TFLOPS, absent_data, checkpoint_bytes, disk_bytes, needs_of, operations
 from paftbench.experiment.plan import plan
-from paftbench.store import read_json, read_results, write_planned
+from paftbench.paper import ITEMS
+from paftbench.store.directory import read_json, read_results, write_planned
 
 # Seconds in all: a quadratic in place of the models. The design, axes and labels are the items' own.
 TINY = ["steps=4", "seeds=1", "eval_every=2", "workload={name: quadratic, dim: 20}"]

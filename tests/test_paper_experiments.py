@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from paper_designs import DESIGNS, ITEM, degrees_of, model_of, planned
 
-from paftbench.analysis.paper import ITEMS
-from paftbench.analysis.paper.claim import Where
-from paftbench.analysis.paper.claims import claims_of
-from paftbench.analysis.paper.measured import field
 from paftbench.experiment import load, shipped_experiments
-from paftbench.optimizers import lr_at
+from paftbench.paper import ITEMS
+from paftbench.paper.claim import Where
+from paftbench.paper.claims import claims_of
+from paftbench.paper.measured import field
+from paftbench.training.optimizers import lr_at
 
 
 def test_there_is_a_file_for_every_item_and_no_other() -> None:
@@ -170,7 +170,9 @@ SWITCHES = [
 ]
 
 
-@pytest.mark.parametrize(("item", "scale", "override", "shows"), SWITCHES, ids=lambda value: value if isinstance(value, str) else "shown")
+@pytest.mark.parametrize(
+    ("item", "scale", "override", "shows"), SWITCHES, ids=lambda value: value if isinstance(value, str) else "shown"
+)
 def test_the_switches_that_the_page_on_the_paper_names_do_what_it_says(
     item: str, scale: str, override: str, shows: Any
 ) -> None:

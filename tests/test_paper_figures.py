@@ -9,9 +9,9 @@ from paper_results import pair, sweep_of
 from synthetic_results import RESNET, identity, spec, write_trial
 
 from paftbench.analysis.figures.style import BLUE, Look
-from paftbench.analysis.paper import ITEMS, draw, render, verdicts
-from paftbench.analysis.paper.items import item_of
 from paftbench.analysis.runs import load
+from paftbench.paper import ITEMS, draw, render, verdicts
+from paftbench.paper.items import item_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_every_item_is_drawn_and_told_at_both_scales(sweeps: Path, name: str, sc
 
 
 def test_what_must_be_seen_in_a_figure_is_in_it(sweeps: Path) -> None:
-    from paftbench.analysis.paper.figures.curves import figure
+    from paftbench.paper.figures.curves import figure
 
     drawn = figure(item_of("fig5a"), load(sweeps / "small" / "fig5a"), "small")
     ours, theirs, periods = drawn.axes
@@ -57,7 +57,7 @@ def test_what_must_be_seen_in_a_figure_is_in_it(sweeps: Path) -> None:
 
 
 def test_seeds_that_ended_early_are_not_left_out_of_the_mean() -> None:
-    from paftbench.analysis.paper.figures.curves import draw_mean
+    from paftbench.paper.figures.curves import draw_mean
 
     steps = np.arange(1.0, 5)
     lines = [(steps, np.full(4, 1.0)), (steps, np.full(4, 3.0)), (steps[:2], np.full(2, 8.0))]

@@ -9,7 +9,7 @@ from paper_designs import DESIGNS, model_of
 
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
-from paftbench.store import Planned, read_json, read_results, write_planned
+from paftbench.store.directory import Planned, read_json, read_results, write_planned
 from paftbench.trial import run_trial
 from paftbench.workloads import resnet, text
 from paftbench.workloads.images import load_images

@@ -8,14 +8,14 @@ import pytest
 from paper_results import METHODS, judged, of, pair, sweep_of
 from synthetic_results import NOISE, RESNET, spec, write_trial
 
-from paftbench.analysis.paper import draw, render, verdicts
-from paftbench.analysis.paper.claim import DEGREE
-from paftbench.analysis.paper.claims import claims_of
-from paftbench.analysis.paper.items import item_of
-from paftbench.analysis.paper.judging import Reading, read, word_of
-from paftbench.analysis.paper.table_text import table_text
 from paftbench.analysis.runs import load
-from paftbench.store import write_failure
+from paftbench.paper import draw, render, verdicts
+from paftbench.paper.claim import DEGREE
+from paftbench.paper.claims import claims_of
+from paftbench.paper.items import item_of
+from paftbench.paper.judging import Reading, read, word_of
+from paftbench.paper.table_text import table_text
+from paftbench.store.directory import write_failure
 
 
 @pytest.mark.parametrize(

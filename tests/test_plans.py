@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from whole_result import whole_result
 
-from paftbench import files
-from paftbench.claim import claim_path, is_claimed, try_claim
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.interrupt import deferred
-from paftbench.plans import adopt, known_record, rerun_directory, state_of, tidy, write_plan
-from paftbench.store import Planned, read_json, write_json
+from paftbench.store import files
+from paftbench.store.claim import claim_path, is_claimed, try_claim
+from paftbench.store.directory import Planned, read_json, write_json
+from paftbench.store.plans import adopt, known_record, rerun_directory, state_of, tidy, write_plan
+from paftbench.sweep.interrupt import deferred
 
 
 @pytest.fixture

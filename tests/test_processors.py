@@ -16,8 +16,8 @@ import on_processor
 import pytest
 from small_gate import prepare
 
-from paftbench.environment import environment
-from paftbench.machine import differs, machine
+from paftbench.environment.machine import differs, machine
+from paftbench.environment.record import environment
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},

@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from synthetic_results import RESNET, cell, golden, spec, write_trial
 
-from paftbench.claim import claim_path
 from paftbench.cli.progress import Progress
 from paftbench.cli.status import rate_per_s, summary
-from paftbench.store import read_results, try_claim
+from paftbench.store.claim import claim_path
+from paftbench.store.directory import read_results, try_claim
 
 COMMAND = [sys.executable, "-m", "paftbench.cli.main"]
 SMALL = """

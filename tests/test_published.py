@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from paftbench.analysis.paper.items import ITEMS, item_of
-from paftbench.analysis.paper.published import curves, entries, final, plot, printed
+from paftbench.paper.items import ITEMS, item_of
+from paftbench.paper.published import curves, entries, final, plot, printed
 
 # Figure, table, workers; what is printed next to what the plot ends at, where they do not agree to 0.1.
 SAME_RUNS = {"5a": (1, 4), "5b": (2, 4), "5c": (2, 32), "6a": (1, 4), "6b": (2, 4), "6c": (2, 32)}
@@ -58,7 +58,7 @@ def test_every_curve_is_whole_and_of_a_method_that_its_item_names(name: str) -> 
 
 
 def test_every_digitised_figure_belongs_to_an_item() -> None:
-    listed = (files("paftbench.analysis.paper") / "data" / "figures.csv").read_text().splitlines()[1:]
+    listed = (files("paftbench.paper") / "data" / "figures.csv").read_text().splitlines()[1:]
     assert {line.split(",")[0] for line in listed} == {figure for name in ITEMS for figure in item_of(name).figures}
 
 
@@ -72,5 +72,5 @@ def test_what_the_paper_does_not_print_is_refused() -> None:
 
 
 def test_reading_the_papers_numbers_does_not_import_torch() -> None:
-    code = "import sys, paftbench.analysis.paper as paper; assert 'torch' not in sys.modules and paper is not None"
+    code = "import sys, paftbench.paper as paper; assert 'torch' not in sys.modules and paper is not None"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

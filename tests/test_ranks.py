@@ -10,9 +10,9 @@ import torch.distributed as dist
 from processes import RankError, attempt, together
 from torch import Tensor
 
-from paftbench.aggregation import segments_of
-from paftbench.metrics import spread
-from paftbench.ranks import Ranks, default_segments, ring_sum
+from paftbench.ranks.axis import Ranks, default_segments, ring_sum
+from paftbench.step.aggregation import segments_of
+from paftbench.step.metrics import spread
 
 WORLDS = (1, 2, 3, 4, 5, 8)
 WIDE = (2, 3, 4, 7, 8, 64, 100)

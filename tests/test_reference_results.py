@@ -7,8 +7,8 @@ import pytest
 from commits import one_of
 from reruns import RESULTS, allowed, assert_within, script
 
-from paftbench.files import read_json, read_lines
-from paftbench.machine import differs, machine
+from paftbench.environment.machine import differs, machine
+from paftbench.store.files import read_json, read_lines
 
 REFERENCE = RESULTS / "reference"
 CORE = ("core/resnet", "core/gpt2", "core/llama2")

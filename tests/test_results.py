@@ -4,7 +4,7 @@ from itertools import permutations
 from math import isnan, nan
 from typing import Any
 
-from paftbench.results import _divergence, _middle_and_top
+from paftbench.training.summary import _divergence, _middle_and_top
 
 
 def steps(key: str, values: Any) -> list[dict[str, Any]]:

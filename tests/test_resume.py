@@ -8,10 +8,10 @@ import pytest
 import resumed
 from small_trial import EVERY, STEPS, planned
 
-from paftbench.files import read_json, read_lines
-from paftbench.rows import Extent, RowFile, RowsLost
+from paftbench.store.files import read_json, read_lines
+from paftbench.store.rows import Extent, RowFile, RowsLost
+from paftbench.sweep.verdict import Before, verdict_of
 from paftbench.trial import run_trial
-from paftbench.verdict import Before, verdict_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paftbench
-from paftbench.injector import Strikes
+from paftbench.faults.injector import Strikes
 from paftbench.testing import Run, Sample
 from paftbench.testing.curve import curve_of, default_window, mean_curve, tail_mean
 from paftbench.testing.rank import Outcome, Task

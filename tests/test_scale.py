@@ -10,8 +10,8 @@ from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.experiment.plan import ABSENT
-from paftbench.seeds import Seed
-from paftbench.store import Planned
+from paftbench.records.seeds import Seed
+from paftbench.store.directory import Planned
 
 NOISE = {"name": "noise", "model": "gaussian_noise", "degree": 0.1}
 MITIGATION = {"ddp": {"mitigations": []}, "often": {"mitigations": [{"name": "paft_sync", "period": 2}]}}

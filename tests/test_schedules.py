@@ -2,7 +2,7 @@
 
 import pytest
 
-from paftbench.schedules import Schedule, parse_schedule, schedule_spec
+from paftbench.faults.schedules import Schedule, parse_schedule, schedule_spec
 
 SPECS = [
     "every_step",

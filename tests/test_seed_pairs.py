@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from paftbench.analysis.cells import cells, flat, gap_closed
-from paftbench.analysis.check import sweep_of
-from paftbench.analysis.check.baseline import check_fits, make, read, write
 from paftbench.analysis.runs import Sweep, samples_of
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.seeds import Seed, parse_seed
-from paftbench.store import Planned, read_record, write_planned
+from paftbench.gate import sweep_of
+from paftbench.gate.baseline import check_fits, make, read, write
+from paftbench.records.seeds import Seed, parse_seed
+from paftbench.store.directory import Planned, read_record, write_planned
 from paftbench.trial import run_trial
 
 PAIRS = "[[0, 100], [0, 101], [0, 102], [1, 100]]"

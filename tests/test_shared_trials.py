@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from whole_result import VIEWS, whole_result
 
-from paftbench import sharing
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.files import read_json, read_lines, write_json
-from paftbench.plans import known_record, state_of, tidy
-from paftbench.sharing import share, shareable, siblings_of
-from paftbench.store import Planned, read_record, try_claim, write_planned
-from paftbench.sweep import Policy
+from paftbench.store.directory import Planned, read_record, try_claim, write_planned
+from paftbench.store.files import read_json, read_lines, write_json
+from paftbench.store.plans import known_record, state_of, tidy
+from paftbench.sweep import sharing
+from paftbench.sweep.sharing import share, shareable, siblings_of
+from paftbench.sweep.sweep import Policy
 
 
 def planned(name: str, **changes: Any) -> list[Planned]:

@@ -10,7 +10,7 @@ import pytest
 from killing import Driver, reader
 
 from paftbench.cli.main import exit_code
-from paftbench.store import read_json, read_results, write_json
+from paftbench.store.directory import read_json, read_results, write_json
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
 
@@ -25,7 +25,7 @@ seeds: 2
 """
 NEGATE = '''
 from dataclasses import dataclass
-from paftbench.faults import SparseFault
+from paftbench.faults.model import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Negate(SparseFault):

@@ -5,9 +5,9 @@ import torch
 from injecting import DTYPES, SITES, gradients, in_slots, layout_of, same_bits, strike
 
 from paftbench import specs
-from paftbench.faults import Site
-from paftbench.injector import InjectionError, Injector
-from paftbench.ranks import Ranks
+from paftbench.faults.injector import InjectionError, Injector
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.sites import Site
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 every_site = pytest.mark.parametrize("site", SITES)

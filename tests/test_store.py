@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from paftbench import files, store
+from paftbench.store import directory as store
+from paftbench.store import files
 
 
 def trial_json(directory: Path, **changes: Any) -> dict[str, Any]:
@@ -84,13 +85,13 @@ def test_a_sweep_reads_its_trials_golden_first_and_a_trial_directory_reads_itsel
 
 def test_reading_results_needs_no_torch(tmp_path: Path) -> None:
     trial_json(tmp_path / "aa")
-    code = f"import sys, pathlib, paftbench.store as s; s.read_results(pathlib.Path({str(tmp_path)!r}))"
+    code = f"import sys, pathlib, paftbench.store.directory as s; s.read_results(pathlib.Path({str(tmp_path)!r}))"
     check = code + "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
 def test_the_schema_is_the_one_the_trials_are_written_in() -> None:
-    from paftbench.config import SCHEMA
+    from paftbench.records.trial import SCHEMA
 
     assert store.SCHEMA == SCHEMA
 

@@ -15,7 +15,7 @@ from paftbench.analysis.injections import injections_rows, render_injections
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import render, rows
 from paftbench.analysis.text import compact, number, size, to_json
-from paftbench.store import write_failure
+from paftbench.store.directory import write_failure
 
 
 def test_by_an_axis_pools_runs_but_never_two_workloads(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from paftbench import installed, plugins
 from paftbench.cli.main import exit_code
-from paftbench.files import read_json, read_lines
+from paftbench.store.files import read_json, read_lines
 
 SOURCE = Path(__file__).parent / "third_party"
 

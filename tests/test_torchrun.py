@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paftbench.cli.main import exit_code
-from paftbench.store import TrialRecord, read_results
+from paftbench.store.directory import TrialRecord, read_results
 
 EXPERIMENT = """
 schema: 1

@@ -24,7 +24,7 @@ TWO = '''
 
 from dataclasses import dataclass
 
-from paftbench.faults import SparseFault
+from paftbench.faults.model import SparseFault
 from paftbench.mitigations import Mitigation, Step
 
 

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 import paftbench
-from paftbench.config import OptimizerConfig
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault, Fault, Site
-from paftbench.layout import trainable
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import DenseFault, Fault
 from paftbench.mitigations import Mitigation, Step
-from paftbench.nsr import Realised
-from paftbench.optimizers import optimizer_of
-from paftbench.ranks import Ranks
-from paftbench.virtual import Virtual
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import trainable
+from paftbench.ranks.sites import Site
+from paftbench.records.trial import OptimizerConfig
+from paftbench.step.nsr import Realised
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.virtual import Virtual
 
 
 class Net(nn.Module):

@@ -4,7 +4,7 @@ import numpy as np
 
 from paftbench import theory
 from paftbench.analysis.runs import Run
-from paftbench.shape import POSITIVE
+from paftbench.records.shape import POSITIVE
 
 
 def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from paftbench.analysis.runs import Run
-from paftbench.store import NOT_OF_THE_STEP
+from paftbench.store.directory import NOT_OF_THE_STEP
 
 SYNC = "mitigate"
 

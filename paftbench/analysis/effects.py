@@ -9,7 +9,7 @@ from paftbench.analysis.quality import quality_lost
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import detectable
 from paftbench.analysis.text import number
-from paftbench.seeds import Seed
+from paftbench.records.seeds import Seed
 
 ACCURACY: Final = "accuracy"  # a metric that is a share of examples
 _AGAINST: Final = {"golden": "golden", "ddp": "plain DDP"}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from paftbench.analysis.runs import load
 from paftbench.analysis.tidy import TEXT, Row, step_rows, trial_rows
-from paftbench.files import encode_line, replacing
 from paftbench.printable import unicode
-from paftbench.shape import BEYOND
+from paftbench.records.shape import BEYOND
+from paftbench.store.files import encode_line, replacing
 
 if TYPE_CHECKING:
     import pyarrow

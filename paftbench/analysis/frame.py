@@ -8,7 +8,7 @@ import pandas as pd
 
 from paftbench.analysis.runs import Run, load
 from paftbench.analysis.tidy import TEXT, step_rows, trial_rows
-from paftbench.store import read_record
+from paftbench.store.directory import read_record
 
 
 class Results(pd.DataFrame):

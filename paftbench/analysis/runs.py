@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paftbench.formats import VIEWS
-from paftbench.formats import Judge as View
-from paftbench.outcome import BROKE_DOWN
-from paftbench.seeds import Seed, parse_seed
-from paftbench.store import TRIAL, TrialRecord, read_record, read_results
+from paftbench.records.formats import VIEWS
+from paftbench.records.formats import Judge as View
+from paftbench.records.outcome import BROKE_DOWN
+from paftbench.records.seeds import Seed, parse_seed
+from paftbench.store.directory import TRIAL, TrialRecord, read_record, read_results
 
 __all__ = ["VIEWS", "Run", "Sweep", "View", "load"]
 

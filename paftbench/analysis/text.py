@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paftbench.printable import printable
-from paftbench.store import encode_line
+from paftbench.store.directory import encode_line
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -14,9 +14,9 @@ from paftbench.cli.check_runs import run_missing, warn_of_older, with_plugin_fil
 from paftbench.cli.options import PluginFiles, check_target, load_plugins, message, say
 
 if TYPE_CHECKING:
-    from paftbench.analysis.check.baseline import Baseline
-    from paftbench.analysis.check.finding import Finding, Gate
     from paftbench.analysis.runs import Sweep
+    from paftbench.gate.baseline import Baseline
+    from paftbench.gate.finding import Finding, Gate
 
 FEWEST = 3  # seeds below which nothing is claimed
 
@@ -72,10 +72,10 @@ def check(
     plugin: PluginFiles = None,
 ) -> int:
     """Hold an experiment to what it expects, and to a baseline: 0 pass, 1 fail or error, 3 inconclusive."""
-    from paftbench.analysis.check.judging import sweep_of
-    from paftbench.analysis.check.selecting import select
     from paftbench.experiment import load, plan
-    from paftbench.sweep import Policy
+    from paftbench.gate.judging import sweep_of
+    from paftbench.gate.selecting import select
+    from paftbench.sweep.sweep import Policy
 
     files = Files(baseline=baseline, update=update, junit=junit, json=json, markdown=markdown)
     files.check()
@@ -110,8 +110,8 @@ def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> No
 
 def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseline | None":
     """The baseline to compare with, checked to be one of this sweep; None without one, and where it is written."""
-    from paftbench.analysis.check.baseline import check_fits, read
-    from paftbench.analysis.check.bound import check_margin
+    from paftbench.gate.baseline import check_fits, read
+    from paftbench.gate.bound import check_margin
 
     if files.baseline is None:
         return None
@@ -136,9 +136,9 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
 def _judged(
     sweep: "Sweep", selected: Sequence[Any], baseline: "Baseline | None", files: Files, mode: Mode, command: str
 ) -> "Gate":
-    from paftbench.analysis.check.finding import Gate
-    from paftbench.analysis.check.judging import judged
-    from paftbench.analysis.check.origin import environment_of
+    from paftbench.gate.finding import Gate
+    from paftbench.gate.judging import judged
+    from paftbench.gate.origin import environment_of
 
     margin = float(sweep.selected[0].planned["tolerance"])
     findings = judged(sweep, selected, baseline, mode.value, margin)
@@ -159,10 +159,10 @@ def _judged(
 
 def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mode) -> "Finding":
     """Write the baseline, unless a trial is missing or has failed to train."""
-    from paftbench.analysis.check.baseline import make, write
-    from paftbench.analysis.check.bound import too_fine
-    from paftbench.analysis.check.finding import Finding
     from paftbench.analysis.runs import samples_of
+    from paftbench.gate.baseline import make, write
+    from paftbench.gate.bound import too_fine
+    from paftbench.gate.finding import Finding
 
     failed = any(finding.source == "trial" for finding in findings)
     if not failed:
@@ -182,8 +182,8 @@ def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mo
 
 def _told(gate: "Gate", files: Files) -> int:
     """The table on stdout, the other forms in their files; the exit code."""
-    from paftbench.analysis.check import as_json, junit, markdown, table
-    from paftbench.files import write_json, write_text
+    from paftbench.gate import as_json, junit, markdown, table
+    from paftbench.store.files import write_json, write_text
 
     if files.json is not None:
         write_json(files.json, as_json.content(gate))

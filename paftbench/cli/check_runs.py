@@ -10,9 +10,9 @@ from paftbench.cli import sweeping
 from paftbench.cli.options import message
 
 if TYPE_CHECKING:
-    from paftbench.engines.local import LocalEngine
-    from paftbench.store import Planned, TrialRecord
-    from paftbench.sweep import Policy
+    from paftbench.store.directory import Planned, TrialRecord
+    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.sweep import Policy
 
 
 def with_plugin_files(planned: Sequence["Planned"]) -> list["Planned"]:
@@ -42,8 +42,8 @@ def run_missing(root: Path, planned: Sequence["Planned"], policy: "Policy", engi
 
 def warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | None"], command: str) -> None:
     """Say on stderr where results that did not run again come from other code than this."""
-    from paftbench.analysis.check.origin import older
-    from paftbench.environment import environment
+    from paftbench.environment.record import environment
+    from paftbench.gate.origin import older
 
     found = [(item, record) for item in kept if (record := records[item.id]) is not None and record.result is not None]
     line = older([record.result or {} for _, record in found], environment(), command) if found else ""

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from paftbench.launch import INTERFACE, LOOPBACK, chosen_interface, start_ranks
 from paftbench.process import ending_of
+from paftbench.ranks.launch import INTERFACE, LOOPBACK, chosen_interface, start_ranks
 from paftbench.telling import reason_of
 
 TIMEOUT_S = 120
@@ -109,7 +109,7 @@ def interface() -> Check:
 
 def results_directory(out: Path) -> Check:
     """Results need atomic renames and syncs where they are written."""
-    from paftbench.files import read_json, write_json
+    from paftbench.store.files import read_json, write_json
 
     existing = next(path for path in (out, *out.absolute().parents) if path.is_dir())
     name = f"results directory {out}"

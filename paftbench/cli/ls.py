@@ -60,8 +60,8 @@ def _plugins(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _plugin(kind: str, name: str, cls: Any) -> dict[str, Any]:
-    from paftbench.faults import BUILT_SITES, Site
     from paftbench.plugins import origin_of
+    from paftbench.ranks.sites import BUILT_SITES, Site
 
     entry: dict[str, Any] = {"name": name}
     if hasattr(cls, "units"):

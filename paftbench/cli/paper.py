@@ -13,9 +13,9 @@ from paftbench.cli import sweeping
 from paftbench.cli.options import PluginFiles, load_plugins, message, say
 
 if TYPE_CHECKING:
-    from paftbench.engines.local import LocalEngine
-    from paftbench.store import Planned
-    from paftbench.sweep import Policy
+    from paftbench.store.directory import Planned
+    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.sweep import Policy
 
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
           "fig9": "fig9", "all": ""}  # fmt: skip
@@ -69,7 +69,7 @@ def paper(
     overrides = [text for text in arguments or () if "=" in text]
     if tflops is not None and not tflops > 0:
         raise ValueError(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
-    from paftbench.sweep import Policy
+    from paftbench.sweep.sweep import Policy
 
     local = sweeping.local_engine(jobs, engine)
     plugins = load_plugins(plugin)
@@ -87,7 +87,7 @@ def paper(
 
 def chosen(names: Sequence[str]) -> list[str]:
     """Items in the paper's order, groups spelt out; `LookupError` with the nearest names for one that is neither."""
-    from paftbench.analysis.paper import ITEMS
+    from paftbench.paper import ITEMS
     from paftbench.plugins import did_you_mean
 
     wanted: set[str] = set()
@@ -128,7 +128,7 @@ def planned(
 
 def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
     """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
-    from paftbench.sharing import share, siblings_of
+    from paftbench.sweep.sharing import share, siblings_of
 
     for item, own in plans.items():
         if any(trial.trial.nodes > 1 for trial in own.selected):
@@ -159,7 +159,7 @@ def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["
     Parts of the item as its file has it go together, whatever part was run before, and so do more seeds.
     """
     from paftbench.experiment import load, plan
-    from paftbench.store import find_trials, read_record
+    from paftbench.store.directory import find_trials, read_record
 
     found = (
         {seedless(read_record(path).planned["trial"]) for path in find_trials(directory)}
@@ -183,7 +183,7 @@ def seedless(trial: Mapping[str, Any]) -> str:
 def look(item: str, directory: Path, scale: Scale) -> None:
     """Draw an item beside the paper's and judge its claims; paths and verdicts on stdout, and kept in its directory."""
     from paftbench.analysis import paper as analysis
-    from paftbench.files import write_json, write_text
+    from paftbench.store.files import write_json, write_text
 
     for path in analysis.draw(item, directory, scale=scale.value):
         say(path)

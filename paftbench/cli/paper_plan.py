@@ -12,9 +12,9 @@ from paftbench.experiment import load
 from paftbench.experiment.forecast import Forecast
 from paftbench.experiment.needs import ASSUMED, TFLOPS, absent_data, needs_of
 from paftbench.experiment.plan import ABSENT
-from paftbench.sharing import shareable, siblings_of
-from paftbench.store import Planned
-from paftbench.sweep import Policy
+from paftbench.store.directory import Planned
+from paftbench.sweep.sharing import shareable, siblings_of
+from paftbench.sweep.sweep import Policy
 
 UNKNOWN = "-"
 Row = tuple[str, ...]

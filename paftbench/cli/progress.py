@@ -9,14 +9,14 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from paftbench.cli.options import duration, message
-from paftbench.outcome import FAILED
 from paftbench.printable import printable
+from paftbench.records.outcome import FAILED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paftbench.store import Planned
-    from paftbench.sweep import Finished
+    from paftbench.store.directory import Planned
+    from paftbench.sweep.sweep import Finished
 
 MOST_GRIDS = 12
 

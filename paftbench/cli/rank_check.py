@@ -1,4 +1,4 @@
-"""One of `doctor`'s two ranks: `python -m paftbench.cli.rank_check FILE`, as `paftbench.launch` starts it."""
+"""One of `doctor`'s two ranks: `python -m paftbench.cli.rank_check FILE`, as `paftbench.ranks.launch` starts it."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.files import write_json
-from paftbench.launch import join
 from paftbench.process import die_with_parent
+from paftbench.ranks.launch import join
+from paftbench.store.files import write_json
 from paftbench.telling import reason_of
 
 LIMIT_S = 60.0

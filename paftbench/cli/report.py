@@ -27,7 +27,7 @@ def _about(directory: Path) -> str:
     """The sentence of the shipped experiment of that name: records do not carry it."""
     import yaml
 
-    from paftbench.store import read_results
+    from paftbench.store.directory import read_results
 
     names = {str(record.planned["experiment"]) for record in read_results(directory)}
     root = Path(str(files("experiments")))

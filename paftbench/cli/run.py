@@ -30,7 +30,7 @@ def run(
     """Run an experiment; finished trials are skipped. Ends with the table and the directory."""
     from paftbench.experiment import load, plan
     from paftbench.experiment.forecast import Forecast
-    from paftbench.sweep import Policy
+    from paftbench.sweep.sweep import Policy
 
     local = sweeping.local_engine(jobs, engine)
     plugins = load_plugins(plugin)

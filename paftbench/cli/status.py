@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from paftbench.claim import STALE_S, heartbeat_age_s
 from paftbench.cli.options import duration, say
-from paftbench.outcome import FAILED
 from paftbench.printable import printable
-from paftbench.store import LOG, RESULT, TrialRecord, is_claimed, read_results
+from paftbench.records.outcome import FAILED
+from paftbench.store.claim import STALE_S, heartbeat_age_s
+from paftbench.store.directory import LOG, RESULT, TrialRecord, is_claimed, read_results
 
 PAUSE_S = 2.0
 PAUSED_S = 60.0  # a sweep in which nothing finished for this long, and ten usual gaps, was not running

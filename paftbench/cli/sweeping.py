@@ -12,11 +12,11 @@ import typer
 from paftbench.cli.options import duration, message, say
 
 if TYPE_CHECKING:
-    from paftbench.engines.local import LocalEngine
     from paftbench.experiment.forecast import Forecast
-    from paftbench.plans import State
-    from paftbench.store import Planned, TrialRecord
-    from paftbench.sweep import Policy, Sweep
+    from paftbench.store.directory import Planned, TrialRecord
+    from paftbench.store.plans import State
+    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.sweep import Policy, Sweep
 
 
 class Placement(StrEnum):
@@ -64,7 +64,7 @@ def fields(placement: Placement | None, procs: int | None, device: Device | None
 def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Planned"]:
     """The trials that `-k` selects, with the golden runs they are judged by; maybe none."""
     from paftbench.experiment.selection import parse_selection
-    from paftbench.plans import with_goldens
+    from paftbench.store.plans import with_goldens
 
     if keyword is None:
         return list(everything)
@@ -74,8 +74,8 @@ def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Plan
 
 def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
     """This machine, with a process per core where the user says no number; `LookupError` for another engine."""
-    from paftbench.engines.local import LocalEngine
     from paftbench.plugins import did_you_mean
+    from paftbench.sweep.engines.local import LocalEngine
 
     if name not in ENGINES:
         raise LookupError(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
@@ -107,7 +107,7 @@ class Listed:
 
 def records_of(root: Path, planned: Iterable["Planned"]) -> dict[str, "TrialRecord | None"]:
     """What a sweep directory holds of each planned trial, by id."""
-    from paftbench.plans import known_record
+    from paftbench.store.plans import known_record
 
     return {item.id: known_record(root / item.id, item) for item in planned}
 
@@ -116,7 +116,7 @@ def listed(
     planned: Sequence["Planned"], records: dict[str, "TrialRecord | None"], policy: "Policy", forecast: "Forecast"
 ) -> list[Listed]:
     """A line of the plan for each trial."""
-    from paftbench.plans import state_of
+    from paftbench.store.plans import state_of
 
     lines = []
     for item in planned:
@@ -167,7 +167,7 @@ def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "L
 def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> "Sweep":
     """Run what is to run, with its progress on stderr; the sweep that did it."""
     from paftbench.cli.progress import Progress
-    from paftbench.sweep import Sweep
+    from paftbench.sweep.sweep import Sweep
 
     sweep = Sweep(root=root, planned=planned, engine=engine, policy=policy)
     sweep.prepare()

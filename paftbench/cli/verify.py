@@ -56,13 +56,13 @@ def _child(task: dict[str, Any]) -> Iterator[tuple["subprocess.Popen[bytes]", "C
     """
     from multiprocessing import Pipe
 
-    from paftbench.launch import command, environment
+    from paftbench.ranks.launch import command, environment
 
     here, there = Pipe(duplex=False)
     with here, there:
         text = json.dumps({**task, "pipe": there.fileno()})
         child = subprocess.Popen(
-            command("paftbench.contract.child", text), env=environment(), stdout=STDERR, pass_fds=[there.fileno()],
+            command("paftbench.verify.child", text), env=environment(), stdout=STDERR, pass_fds=[there.fileno()],
             start_new_session=True,
         )  # fmt: skip
         there.close()

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from paftbench.experiment.shapes import plain_mapping
 from paftbench.plugins import brief
-from paftbench.seeds import Seed
-from paftbench.store import Label
+from paftbench.records.formats import Label
+from paftbench.records.seeds import Seed
 
 MOST_SEEDS: Final = 10_000
 LONGEST_LABEL: Final = 200

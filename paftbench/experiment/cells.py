@@ -11,8 +11,8 @@ from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
 from paftbench.plugins import did_you_mean
-from paftbench.seeds import Seed
-from paftbench.store import Label
+from paftbench.records.formats import Label
+from paftbench.records.seeds import Seed
 
 MOST_TRIALS: Final = 20_000  # what is planned in seconds
 _SETTINGS = ("golden", "clean", "averaging_limit", "judge", "tolerance")

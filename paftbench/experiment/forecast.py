@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paftbench.config import DTYPES, Trial
 from paftbench.experiment.strikes import expected_strikes, layout_of
-from paftbench.faults import MEMORY_SITES, Site
+from paftbench.faults.schedules import Burst
 from paftbench.mitigations.contract import Mitigation
-from paftbench.schedules import Burst
-from paftbench.store import Planned, TrialRecord, find_trials, read_record
+from paftbench.ranks.sites import MEMORY_SITES, Site
+from paftbench.records.trial import DTYPES, Trial
+from paftbench.store.directory import Planned, TrialRecord, find_trials, read_record
 
 
 def check_faults(trial: Trial, where: str) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from paftbench.config import DTYPES, Trial
 from paftbench.experiment.plan import ABSENT
 from paftbench.experiment.strikes import layout_of
-from paftbench.store import Planned
+from paftbench.records.trial import DTYPES, Trial
+from paftbench.store.directory import Planned
 from paftbench.workloads.contract import Cost, Workload
 from paftbench.workloads.data import KNOWN
 

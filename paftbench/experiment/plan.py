@@ -7,15 +7,16 @@ from typing import Any, Final
 
 import torch
 
-from paftbench.config import Trial, parse_trial
 from paftbench.experiment.cells import Cell, Choices, cells_of, name_of, overridden
 from paftbench.experiment.file import Experiment
 from paftbench.experiment.forecast import check_faults
 from paftbench.experiment.overrides import parse_override
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build_named, source_sha256
-from paftbench.seeds import Seed
-from paftbench.store import Label, Planned
+from paftbench.records.formats import Label
+from paftbench.records.seeds import Seed
+from paftbench.records.trial import Trial, parse_trial
+from paftbench.store.directory import Planned
 from paftbench.workloads.contract import DataId, Workload
 
 _FAULTS = frozenset({"faults", "fault_seed"})

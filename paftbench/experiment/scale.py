@@ -10,7 +10,7 @@ from typing import Any, Final
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.plugins import did_you_mean
-from paftbench.seeds import Seed
+from paftbench.records.seeds import Seed
 
 SMALL: Final = "small"
 

@@ -9,9 +9,10 @@ from typing import Final
 
 import torch
 
-from paftbench.config import DTYPES, Trial
-from paftbench.faults import Fault, FaultModel, RandomRanks, Site
-from paftbench.layout import Layout
+from paftbench.faults.model import Fault, FaultModel, RandomRanks
+from paftbench.ranks.layout import Layout
+from paftbench.ranks.sites import Site
+from paftbench.records.trial import DTYPES, Trial
 from paftbench.workloads.contract import Workload
 
 WALKED: Final = 1024  # first steps, each looked at

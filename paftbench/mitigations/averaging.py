@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from paftbench.layout import Layout
 from paftbench.mitigations.contract import Mitigation
 from paftbench.mitigations.step import Step
-from paftbench.ranks import Pending, Ranks
+from paftbench.ranks.axis import Pending, Ranks
+from paftbench.ranks.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from paftbench.layout import Layout
 from paftbench.mitigations.step import Step
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

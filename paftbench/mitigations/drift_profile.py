@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from paftbench import sums
-from paftbench.layout import Layout, Slot
+from paftbench.mitigations.response import scales
 from paftbench.mitigations.step import Step
-from paftbench.response import scales
+from paftbench.ranks.layout import Layout, Slot
 
 
 @dataclass(frozen=True, kw_only=True)

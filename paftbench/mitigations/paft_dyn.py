@@ -9,12 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from paftbench import theory
-from paftbench.layout import Layout
 from paftbench.mitigations.averaging import Averaging
 from paftbench.mitigations.drift_profile import DriftProfile, norms_of, profile
+from paftbench.mitigations.response import GroupResponse, Response, responses
 from paftbench.mitigations.step import Decision, Step
-from paftbench.ranks import Ranks
-from paftbench.response import GroupResponse, Response, responses
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from paftbench.layout import Layout
-from paftbench.ranks import Ranks
-from paftbench.replicas import Replicas
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
+from paftbench.ranks.replicas import Replicas
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from paftbench.attachable import listed, whole
-from paftbench.faults import Fault, check_faults
+from paftbench.attachment.checks import listed, whole
+from paftbench.faults.model import Fault, check_faults
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.process_ranks import run_processes

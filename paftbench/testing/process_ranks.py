@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from paftbench.launch import start_ranks
 from paftbench.process import ending_of
+from paftbench.ranks.launch import start_ranks
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.rank import Task
 from paftbench.testing.shipping import FAILURE, OUTCOME, PARCEL, PID, STACK, Parcel, found, leave

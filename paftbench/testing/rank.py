@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.attachment import Attachment, attach
-from paftbench.faults import Fault
-from paftbench.injector import Strikes
+from paftbench.attachment.facade import Attachment, attach
+from paftbench.faults.injector import Strikes
+from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.curve import curve_of
 from paftbench.testing.streams import seed_streams

@@ -8,8 +8,8 @@ import time
 import traceback
 from pathlib import Path
 
-from paftbench.launch import join
 from paftbench.process import die_with_parent
+from paftbench.ranks.launch import join
 from paftbench.testing.shipping import FAILURE, OUTCOME, PARCEL, PID, STACK, Parcel, found, leave
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paftbench.metrics import spread
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
+from paftbench.step.metrics import spread
 
 Parameters = Mapping[str, Tensor]
 

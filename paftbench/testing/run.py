@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paftbench.faults import Fault, fault_spec
-from paftbench.injector import Strikes
+from paftbench.faults.injector import Strikes
+from paftbench.faults.model import Fault, fault_spec
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import field_values
 from paftbench.testing.comparison import compared

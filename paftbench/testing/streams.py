@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from paftbench.draws import seed_of
+from paftbench.faults.draws import seed_of
 
 
 class Streams:

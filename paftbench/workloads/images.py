@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paftbench.draws import generator_of
+from paftbench.faults.draws import generator_of
 from paftbench.workloads.contract import Batch
 from paftbench.workloads.data import KNOWN, Stamps, data_directory, digits_csv, stamps_of
 from paftbench.workloads.streams import Stream

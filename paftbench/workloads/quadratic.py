@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paftbench.draws import generator_of
+from paftbench.faults.draws import generator_of
 from paftbench.workloads.contract import Batch, DataId, Shard, Workload
 from paftbench.workloads.evaluation import evaluating
 

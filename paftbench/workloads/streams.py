@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from paftbench.draws import generator_of
+from paftbench.faults.draws import generator_of
 
 
 @dataclass(frozen=True, kw_only=True)

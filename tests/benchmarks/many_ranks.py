@@ -15,8 +15,8 @@ STEPS = 3
 
 def stepping(world_size: int) -> Callable[[], None]:
     """A function that runs the next step of a noisy ResNet trial, synchronised every second step, measured at each."""
-    from paftbench.optimizers import set_lr
-    from paftbench.train import losses_of
+    from paftbench.training.loop import losses_of
+    from paftbench.training.optimizers import set_lr
     from paftbench.trial import build_placement
 
     trial = _trial(world_size)
@@ -49,7 +49,7 @@ def peak_mb() -> float:
 
 
 def _trial(world_size: int) -> Any:
-    from paftbench.config import parse_trial
+    from paftbench.records.trial import parse_trial
 
     spec = {
         "workload": {"name": "resnet"}, "world_size": world_size, "steps": STEPS, "eval_every": STEPS,
@@ -62,8 +62,8 @@ def main() -> None:
     """A whole short trial: its peak, and what the process had before."""
     torch.set_num_threads(1)
     empty = peak_mb()
-    from paftbench.records import Recorder
-    from paftbench.train import train
+    from paftbench.training.loop import train
+    from paftbench.training.recorder import Recorder
     from paftbench.trial import build_placement
 
     trial = _trial(int(sys.argv[1]))

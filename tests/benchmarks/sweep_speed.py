@@ -61,7 +61,7 @@ def launch(folder: Path, number: int | None = None) -> dict[str, float]:
     With metrics at every 50th step, as is the default there. `number`: that many, spread evenly, and their golden runs.
     """
     from paftbench.experiment import load, plan
-    from paftbench.plans import write_plan
+    from paftbench.store.plans import write_plan
 
     (folder / "speed.yaml").write_text(GRID)
     planned = plan(load(str(folder / "speed.yaml")), ["placement=torchrun"])
@@ -139,7 +139,7 @@ def bare_loop(steps: int) -> None:
 
 def outcomes(root: Path) -> dict[str, tuple[str, float]]:
     """Outcome and the worst rank's accuracy by name."""
-    from paftbench.store import read_results
+    from paftbench.store.directory import read_results
 
     records = [record for record in read_results(root) if record.result is not None]
     return {r.planned["name"]: (r.result["outcome"], r.result["metric"]["worst_rank"]) for r in records if r.result}

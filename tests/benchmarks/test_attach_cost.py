@@ -24,7 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18
 
 import paftbench
-from paftbench import attachment, ddp
+from paftbench.attachment import facade as attachment
+from paftbench.attachment import relay as ddp
 from paftbench.workloads.resnet import SHAPES, CifarResNet
 
 KINDS = ("plain", "idle", "active")

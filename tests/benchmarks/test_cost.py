@@ -15,15 +15,16 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-from paftbench.config import Trial, parse_trial
-from paftbench.faults import Site, parse_fault
-from paftbench.files import read_lines
-from paftbench.injector import Injector
-from paftbench.layout import Layout, Slot
+from paftbench.faults.injector import Injector
+from paftbench.faults.model import parse_fault
 from paftbench.plugins import build_named
-from paftbench.ranks import Ranks
-from paftbench.records import FLUSH_STEPS, Recorder
-from paftbench.train import train
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout, Slot
+from paftbench.ranks.sites import Site
+from paftbench.records.trial import Trial, parse_trial
+from paftbench.store.files import read_lines
+from paftbench.training.loop import train
+from paftbench.training.recorder import FLUSH_STEPS, Recorder
 from paftbench.trial import build_placement
 
 BUCKET = 25 * 2**20 // 4  # elements of DDP's default bucket in fp32

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from contract_defects.good import Dense, Sparse
-from paftbench.draws import Draws, generator_of
-from paftbench.faults import FLOATS
-from paftbench.layout import Layout
-from paftbench.ranks import Ranks
+from paftbench.faults.draws import Draws, generator_of
+from paftbench.faults.model import FLOATS
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
 
 DEFECTS: dict[str, list[type]] = {}
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault, SparseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import DenseFault, SparseFault
 from paftbench.mitigations import Mitigation, Step
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
 from paftbench.workloads.quadratic import Quadratic
 
 

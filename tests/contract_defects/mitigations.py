@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from contract_defects.good import Median
-from paftbench.layout import Layout
 from paftbench.mitigations import Mitigation, Step
-from paftbench.ranks import Ranks
+from paftbench.ranks.axis import Ranks
+from paftbench.ranks.layout import Layout
 
 DEFECTS: dict[str, list[type]] = {}
 

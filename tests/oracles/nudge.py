@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from paftbench.draws import Draws
-from paftbench.faults import Fault, Site, SparseFault
-from paftbench.schedules import Steps
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import Fault, SparseFault
+from paftbench.faults.schedules import Steps
+from paftbench.ranks.sites import Site
 
 DELTA = 0.375
 

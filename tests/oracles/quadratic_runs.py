@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from paftbench.config import OptimizerConfig
-from paftbench.faults import Fault
+from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
-from paftbench.optimizers import optimizer_of
-from paftbench.ranks import Ranks
-from paftbench.virtual import Virtual
+from paftbench.ranks.axis import Ranks
+from paftbench.records.trial import OptimizerConfig
+from paftbench.training.optimizers import optimizer_of
+from paftbench.training.virtual import Virtual
 from paftbench.workloads.quadratic import Quadratic
 
 LR, STD = 0.05, 0.3

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from paftbench import specs
 from paftbench.bits import FORMATS, as_hex, as_integers
-from paftbench.draws import Draws
-from paftbench.faults import SparseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import SparseFault
 
 ORACLE = Path(__file__).parent / "data" / "bitflip_oracle.csv"
 NAMES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -9,10 +9,10 @@ import torch
 from quadratic_runs import LR, STD, course, quadratic, step, weights
 
 from paftbench import specs, theory
-from paftbench.faults import Fault
-from paftbench.injector import Injector
-from paftbench.metrics import spread
+from paftbench.faults.injector import Injector
+from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
+from paftbench.step.metrics import spread
 
 DIM, WORLD = 50_000, 4
 

@@ -9,7 +9,7 @@ from quadratic_runs import LR, STD, quadratic, step, weights
 from torch import Tensor
 
 from paftbench import specs, theory
-from paftbench.faults import Site
+from paftbench.ranks.sites import Site
 
 WORLD = 4
 APART = DELTA * sqrt(WORLD - 1) / WORLD  # divergence of replicas of which one is DELTA away in one element

@@ -7,8 +7,8 @@ from quadratic_runs import STD, quadratic, step
 from torch import Tensor, nn
 
 from paftbench import specs, theory
-from paftbench.ranks import Ranks
-from paftbench.virtual import Virtual
+from paftbench.ranks.axis import Ranks
+from paftbench.training.virtual import Virtual
 
 DIM = 20_000
 

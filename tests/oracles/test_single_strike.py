@@ -6,8 +6,8 @@ from nudge import DELTA, nudge
 from quadratic_runs import LR, quadratic, step, weights
 
 from paftbench import specs, theory
-from paftbench.faults import Site
-from paftbench.injector import Row
+from paftbench.faults.injector import Row
+from paftbench.ranks.sites import Site
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

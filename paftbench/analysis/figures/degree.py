@@ -15,7 +15,7 @@ from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import INTERVAL, summarise
-from paftbench.outcome import BROKEN
+from paftbench.records.outcome import BROKEN
 
 COLUMNS, HEIGHT = 3, 3.0
 FIELD = f"NSR {FIELD_NSR:g}: worst in the field (Ma et al. 2025)"

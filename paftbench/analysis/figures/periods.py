@@ -15,7 +15,7 @@ from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, panels
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.shape import FINITE
+from paftbench.records.shape import FINITE
 
 COLUMNS = 4
 Deciding = Mapping[str, Sequence[Run]]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from paftbench.analysis.figures.quiet import drawing
-from paftbench.files import replacing
+from paftbench.store.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

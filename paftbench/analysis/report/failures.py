@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.outcome import BROKEN
-from paftbench.store import LOG
+from paftbench.records.outcome import BROKEN
+from paftbench.store.directory import LOG
 
 LINES, BYTES = 40, 8_000
 

@@ -16,8 +16,8 @@ from paftbench.analysis.report.summary import summary
 from paftbench.analysis.report.trials import trial_table
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import columns, notes, rows
-from paftbench.files import check_inside, write_text
 from paftbench.printable import printable
+from paftbench.store.files import check_inside, write_text
 
 
 def write(directory: Path, to: Path | None = None, about: str = "") -> Path:

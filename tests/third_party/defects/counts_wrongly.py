@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from paftbench.draws import Draws
-from paftbench.faults import DenseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import DenseFault
 
 
 @dataclass(frozen=True, kw_only=True)

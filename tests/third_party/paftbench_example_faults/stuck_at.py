@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from paftbench.draws import Draws
-from paftbench.faults import SparseFault
+from paftbench.faults.draws import Draws
+from paftbench.faults.model import SparseFault
 
 
 @dataclass(frozen=True, kw_only=True)

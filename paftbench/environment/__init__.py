@@ -1,0 +1,1 @@
+"""What produced a result, and when two results come from the same machine."""

@@ -1,0 +1,1 @@
+"""What is written of a trial: its plan, its result, rows of steps and injections."""

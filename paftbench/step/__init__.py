@@ -1,0 +1,1 @@
+"""A step's order, the same in every placement, and what is measured of it."""

@@ -1,0 +1,1 @@
+"""Trial directories: files written whole, claims on them, what was planned and what came out."""

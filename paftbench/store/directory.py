@@ -1,0 +1,250 @@
+"""Trial directories: what was planned, what came out. Importable without torch.
+
+A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `log.txt`, and `result.json`, which is
+written last: it exists if and only if the trial is done.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paftbench.records.formats import (
+    SCHEMA,
+    Judge,
+    Label,
+    check_failure,
+    check_injection,
+    check_plan,
+    check_result,
+    check_step,
+)
+from paftbench.store.claim import Claim, claim, is_claimed, try_claim
+from paftbench.store.files import check_inside, encode_line, opened, read_json, read_lines, write_json
+
+if TYPE_CHECKING:
+    from paftbench.records.trial import Trial
+    from paftbench.workloads.contract import DataId
+
+__all__ = [
+    "SCHEMA", "Claim", "Judge", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
+    "read_failure", "read_json", "read_lines", "read_planned", "read_record", "read_result", "read_results",
+    "try_claim", "write_failure", "write_json", "write_planned",
+]  # fmt: skip
+
+TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
+CHECKPOINT = "checkpoint.json"  # the mark of one that is whole
+FULL = ".full.json"  # a failure written beforehand: where the disk is full it can still be renamed
+NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl
+STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One trial of a sweep; `golden_id` is `None` for a golden run and where the experiment has none."""
+
+    id: str
+    name: str
+    experiment: str
+    grid: str
+    labels: dict[str, Label]
+    golden_id: str | None
+    judge: Judge
+    tolerance: float
+    plugins: tuple[str, ...]
+    sources: dict[str, str]
+    data: "DataId"
+    trial: "Trial"
+
+    def spec(self) -> dict[str, Any]:
+        """The content of `trial.json`."""
+        own = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in ("data", "trial")}
+        own["plugins"] = list(self.plugins)
+        return {"schema": SCHEMA, **own, "data": asdict(self.data), "trial": self.trial.spec()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """A trial directory as plain mappings: `planned` is `trial.json`, `result` is `None` until the trial is done."""
+
+    path: Path
+    planned: dict[str, Any]
+    result: dict[str, Any] | None
+
+    @property
+    def id(self) -> str:
+        return str(self.planned["id"])
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Rows of `steps.jsonl`; `ValueError` where one is damaged."""
+        return self._rows(STEPS, check_step)
+
+    def injections(self) -> Iterator[dict[str, Any]]:
+        """Rows of `injections.jsonl`; `ValueError` where one is damaged."""
+        return self._rows(INJECTIONS, check_injection)
+
+    def log(self, most: int) -> bytes:
+        """The end of what the trial printed, at most so many bytes; nothing where there is no log."""
+        path = _own(self.path, LOG)
+        if not path.exists():
+            return b""
+        with opened(path) as file:
+            file.seek(max(0, file.seek(0, 2) - most))
+            return file.read(most)
+
+    def _rows(self, name: str, check: Callable[..., None]) -> Iterator[dict[str, Any]]:
+        path = _own(self.path, name)
+        for number, row in enumerate(read_lines(path), start=1):
+            check(row, self.planned["trial"], f"{path}, line {number}")
+            yield row
+
+
+def write_planned(directory: Path, planned: Planned) -> None:
+    """Create a trial directory, or rewrite its plan."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(directory / TRIAL, planned.spec())
+
+
+def read_planned(directory: Path) -> Planned:
+    """The plan of a trial directory, its plugin files registered first."""
+    from paftbench.plugins import load_file
+    from paftbench.records.trial import parse_trial
+    from paftbench.workloads.contract import DataId
+
+    path = directory / TRIAL
+    values = _read(path)
+    check_plan(values, str(path))
+    for plugin in values["plugins"]:
+        load_file(Path(plugin))
+    own = {key: values[key] for key in Planned.__dataclass_fields__}
+    own["plugins"] = tuple(values["plugins"])
+    own["data"] = DataId(name=values["data"]["name"], sha256=values["data"]["sha256"])
+    own["trial"] = parse_trial(values["trial"], str(path))
+    return Planned(**own)
+
+
+def find_trials(directory: Path) -> list[Path]:
+    """Trial directories in a sweep directory, or the directory itself where it is one trial's."""
+    if not directory.is_dir():
+        raise LookupError(f"{directory} is not a directory of results")
+    if (directory / TRIAL).is_file():
+        return [directory]
+    for pattern in (f"*/{TRIAL}", f"**/{TRIAL}"):
+        found = [path.parent for path in sorted(directory.glob(pattern))]
+        visible = [path for path in found if not any(p.startswith(".") for p in path.relative_to(directory).parts)]
+        for path in visible:
+            if path.is_symlink():
+                check_inside(path, directory)
+        if visible:
+            return visible
+    return []
+
+
+def read_results(directory: Path) -> list[TrialRecord]:
+    """Every trial of a sweep directory, or the one of a trial directory, in order of grid and name.
+
+    `LookupError` where there is none, and for a result without its plan; `ValueError` for records of another schema.
+    """
+    found = find_trials(directory)
+    records = [read_record(path) for path in (*found, *_without_plan(directory, found))]
+    if not records:
+        raise LookupError(f"{directory} holds no trials")
+    return sorted(records, key=lambda record: (record.planned["grid"] != "golden", record.planned["name"]))
+
+
+def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
+    """Directories that have a result and no plan: half a trial, which cannot be told from a lost one."""
+    around = {path.parent for path in found if path != directory} or ({directory} if not found else set())
+    candidates = [directory / RESULT, *(path for place in sorted(around) for path in sorted(place.glob(f"*/{RESULT}")))]
+    halves = [path.parent for path in candidates if path.is_file() and not (path.parent / TRIAL).is_file()]
+    return [path for path in halves if not path.name.startswith(".")]
+
+
+def read_record(directory: Path) -> TrialRecord:
+    """One trial directory; `ValueError` where a record lacks what every reader of it needs."""
+    path = _own(directory, TRIAL)
+    planned = _read(path)
+    check_plan(planned, str(path))
+    result = read_result(directory) if (directory / RESULT).exists() else None
+    if result is not None and result["id"] != planned["id"]:
+        raise ValueError(f"{directory / RESULT} is of the trial {result['id']}, {TRIAL} beside it of {planned['id']}")
+    return TrialRecord(path=directory, planned=planned, result=result)
+
+
+def read_result(directory: Path) -> dict[str, Any]:
+    """What became of a trial; `LookupError` where it is not done, `ValueError` where the record is damaged."""
+    path = _own(directory, RESULT)
+    values = _read(path)
+    check_result(values, str(path))
+    return values
+
+
+def read_failure(directory: Path) -> dict[str, Any] | None:
+    """What a trial's own process said of its end; None where it said nothing."""
+    path = directory / FAILURE
+    if not path.exists():
+        return None
+    values = read_json(path)
+    check_failure(values, str(path))
+    return values
+
+
+def _own(directory: Path, name: str) -> Path:
+    """A file of a trial, which may be a link, but not to what is none of the sweep's."""
+    path = directory / name
+    if path.is_symlink():
+        check_inside(path, Path(os.path.realpath(directory)).parent)
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
+
+
+def write_failure(
+    directory: Path,
+    outcome: str,
+    reason: str,
+    *,
+    strikes: Mapping[str, int] | None = None,
+    total_s: float | None = None,
+    check: Callable[[], None] | None = None,
+) -> None:
+    """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
+    from paftbench.environment.record import environment
+
+    planned = _read(directory / TRIAL)
+    check_plan(planned, str(directory / TRIAL))
+    trial = planned["trial"]
+    counts = {key: (strikes or {}).get(key) for key in ("drawn", "landed", "changed")}
+    metric = ("name", "direction", "chance", "untrained", "mean_model", "worst_rank", "rank0")
+    result = {
+        "schema": SCHEMA,
+        **{key: planned[key] for key in ("id", "name", "experiment", "grid", "labels")},
+        "outcome": outcome,
+        "reason": reason,
+        "bitwise_identical": None,
+        "golden_id": planned["golden_id"],
+        "metric": dict.fromkeys(metric),
+        "stopped_at": None,
+        "history": {"step": [], "mean_model": [], "worst_rank": [], "rank0": []},
+        "divergence": dict.fromkeys(("final", "max", "before_sync")),
+        "inconsistency": dict.fromkeys(("median", "max")),
+        "nsr": dict.fromkeys(("median", "max")),
+        "strikes": counts,
+        "mitigation": {"syncs": None, "periods": [], **dict.fromkeys(("bytes", "collectives", "memory_bytes"))},
+        "gradient_bytes": None,
+        "time": {
+            "step_median_s": None, "step_max_s": None, "total_s": total_s, "overhead_valid": False, "sections": {},
+        },
+        "params_sha256": [],
+        "seeds": {"seed": trial["seed"], "fault_seed": trial["fault_seed"]},
+        "data": planned["data"],
+        "parameters": None,
+        "environment": environment(),
+    }  # fmt: skip
+    write_json(directory / RESULT, result, check=check)

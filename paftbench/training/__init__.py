@@ -1,0 +1,1 @@
+"""One trial: its ranks, its loop, its checkpoints, and the summary it leaves."""
