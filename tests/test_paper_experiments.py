@@ -170,9 +170,7 @@ SWITCHES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("item", "scale", "override", "shows"), SWITCHES, ids=lambda value: value if isinstance(value, str) else "shown"
-)
+@pytest.mark.parametrize(("item", "scale", "override", "shows"), SWITCHES, ids=[" ".join(row[:3]) for row in SWITCHES])
 def test_the_switches_that_the_page_on_the_paper_names_do_what_it_says(
     item: str, scale: str, override: str, shows: Any
 ) -> None:
