@@ -8,6 +8,7 @@ BENCH_JSON ?= results/runs/bench.json
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.paftbench-installed
 UNFINISHED := $(VENV)/.paftbench-unfinished
+WORKERS ?= 2
 TIER := not slow and not cluster and not net and not gpu
 
 export OMP_NUM_THREADS := 1
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
 	@echo "make gate         the convergence gate: experiments/ci/quick.yaml, against its expectations and its baseline"
-	@echo "make test         the fast tests"
+	@echo "make test         the fast tests, WORKERS=2 files at a time"
 	@echo "make test-oldest  the fast tests with the oldest torch pair"
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
@@ -37,7 +38,7 @@ gate: $(STAMP)
 	$(BIN)/paftbench check ci/quick --baseline results/baselines/ci-quick.json
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "$(TIER)" --ignore=tests/benchmarks
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(TIER)" --ignore=tests/benchmarks
 
 test-oldest:
 	@mkdir -p results/runs
@@ -63,8 +64,8 @@ lint: $(STAMP)
 reference: $(STAMP)
 	@[ -n "$(NAME)" ] || { echo "make: which experiment? NAME=reference/stale_shard" >&2; exit 2; }
 	$(BIN)/paftbench run $(NAME)
-	$(BIN)/python results/keep.py results/runs/$(NAME) $(patsubst reference/%,%,$(NAME)) $(FIGURES)
-	@echo "then: $(BIN)/python results/quoted.py, which writes results/reference/README.md"
+	$(BIN)/python tools/keep.py results/runs/$(NAME) $(patsubst reference/%,%,$(NAME)) $(FIGURES)
+	@echo "then: $(BIN)/python tools/quoted.py, which writes results/reference/README.md"
 
 bench: $(STAMP)
 	@mkdir -p $(dir $(BENCH_JSON))

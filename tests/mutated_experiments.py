@@ -90,7 +90,7 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d[\d.]*(?:e[-+]?\d+)?(?![\w.])")
 def originals() -> list[str]:
     """The texts that are mutated; the one with plugins stands for many."""
     shipped = [path.read_text(encoding="utf-8") for path in shipped_experiments().values()]
-    quick = (files("experiments") / "quickstart.yaml").read_text(encoding="utf-8")
+    quick = (files("paftbench.experiments") / "quickstart.yaml").read_text(encoding="utf-8")
     return [*shipped, *[OWN, quick] * (len(shipped) // 2)]
 
 

@@ -1,6 +1,6 @@
 """Committed runs made again: the same bits on the machine they come from, elsewhere within what was measured.
 
-`results/processor_study.py` measured how far rows of each kind move when libraries compute as on other processors.
+`tools/processor_study.py` measured how far rows of each kind move when libraries compute as on other processors.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ LEAST = {"metric": 0.003, "divergence": 1e-3, "nsr": 1e-3}  # an image of 360, a
 
 @cache
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("processor_study", RESULTS / "processor_study.py")
+    spec = importlib.util.spec_from_file_location("processor_study", RESULTS.parent / "tools" / "processor_study.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,7 +29,7 @@ def script() -> ModuleType:
 def allowed(kind: str) -> dict[str, float]:
     """By how much a run of a kind may differ on another machine: of the metric, of the divergence, of the NSR."""
     measured: dict[str, dict[str, float]] = read_json(MEASURED)["tolerances"]
-    assert kind in measured, f"no row of the kind {kind!r} is among those of results/processor_study.py"
+    assert kind in measured, f"no row of the kind {kind!r} is among those of tools/processor_study.py"
     return {value: max(MARGIN * largest, LEAST[value]) for value, largest in measured[kind].items()}
 
 

@@ -14,7 +14,7 @@ from paftbench.experiment import load, plan
 from paftbench.store.directory import Planned, write_json
 from paftbench.store.plans import write_plan
 
-QUICKSTART = (files("experiments") / "quickstart.yaml").read_text(encoding="utf-8")
+QUICKSTART = (files("paftbench.experiments") / "quickstart.yaml").read_text(encoding="utf-8")
 DEGREES = "[1.0e-3, 1.0e-2, 3.0e-2]"
 NOISE_AXIS = f"faults.noise.degree: {DEGREES}"
 DDP = "ddp: {mitigations: []}"

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("coverage_of_intervals", ROOT / "results" / "coverage.py")
+    spec = importlib.util.spec_from_file_location("coverage_of_intervals", ROOT / "tools" / "coverage.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

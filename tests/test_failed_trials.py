@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from paftbench.fault_models.gaussian_noise import GaussianNoise
 from small_trial import planned
 
-from fault_models.gaussian_noise import GaussianNoise
 from paftbench import trial
 from paftbench.cli.main import exit_code
 from paftbench.mitigations.paft_sync import PaftSync

@@ -42,7 +42,7 @@ expect:
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("gate_study", ROOT / "results" / "gate_study.py")
+    spec = importlib.util.spec_from_file_location("gate_study", ROOT / "tools" / "gate_study.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["gate_study"] = module

@@ -116,7 +116,7 @@ def test_a_name_that_two_distributions_give_means_paftbenchs_own(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     install("a-thief", {"bit_flip": GOOD.format(name="bit_flip")})
-    assert plugins.find("fault_models", "bit_flip").__module__ == "fault_models.bit_flip"
+    assert plugins.find("fault_models", "bit_flip").__module__ == "paftbench.fault_models.bit_flip"
     own = plugins.origin_of("fault_models", "bit_flip")
     assert warned(caplog) == [
         f"paftbench: warning: fault model 'bit_flip' of a-thief 0.3 is left out: {own} has one of that name"

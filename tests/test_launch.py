@@ -127,3 +127,16 @@ def test_doctor_says_what_a_host_name_that_does_not_resolve_means(monkeypatch: p
     found = doctor.host_name()
     assert found.found == "nosuchhost does not resolve"
     assert "--local-addr=127.0.0.1" in found.todo and "GLOO_SOCKET_IFNAME=lo" in found.todo
+
+
+@pytest.mark.parametrize("placement", ["virtual", "torchrun"])
+def test_a_sweep_runs_where_the_temporary_directory_leaves_no_room_for_sockets(tmp_path: Path, placement: str) -> None:
+    long = tmp_path / "of_a_job_on_a_cluster" / ("x" * 120)
+    long.mkdir(parents=True)
+    small = {"workload": {"name": "quadratic"}, "steps": 3, "world_size": 2, "placement": placement}
+    grids = [{"name": "noise", "set": {"faults": [{"model": "gaussian_noise", "degree": 0.1}]}}]
+    (tmp_path / "small.yaml").write_text(json.dumps({"schema": 1, "name": "small", "base": small, "grids": grids}))
+    run = [sys.executable, "-m", "paftbench.cli.main", "run", "small.yaml", "--out", "runs"]
+    done = subprocess.run(run, cwd=tmp_path, env=os.environ | {"TMPDIR": str(long)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "runs").glob("small/*/result.json"))) == 2

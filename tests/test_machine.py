@@ -89,10 +89,10 @@ def test_the_difference_is_told_with_values_and_cut_where_all_differs() -> None:
 
 
 def test_committed_results_are_of_one_machine() -> None:
-    """`results/keep.py` refuses trials of several, and names the trial and what differs."""
+    """`tools/keep.py` refuses trials of several, and names the trial and what differs."""
     from paftbench.store.directory import TrialRecord
 
-    path = Path(__file__).resolve().parent.parent / "results" / "keep.py"
+    path = Path(__file__).resolve().parent.parent / "tools" / "keep.py"
     spec = importlib.util.spec_from_file_location("keep", path)
     assert spec is not None and spec.loader is not None
     keep = importlib.util.module_from_spec(spec)

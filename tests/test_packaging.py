@@ -22,7 +22,7 @@ DOCUMENTS = [
     *ROOT.glob("*.md"),
     *(
         path
-        for folder in ("docs", "examples", "experiments", "fault_models", "results")
+        for folder in ("docs", "examples", "experiments", "fault_models", "results", "tools")
         for path in (ROOT / folder).glob("*.md")
     ),
 ]

@@ -1,6 +1,6 @@
 """No machine is special: promises hold where libraries compute as on other processors, and bits are not claimed there.
 
-The variables are read once, so each setting is a process of its own. `results/processor_study.py` has more of them.
+The variables are read once, so each setting is a process of its own. `tools/processor_study.py` has more of them.
 """
 
 import json

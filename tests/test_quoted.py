@@ -16,11 +16,11 @@ REFERENCE = ROOT / "results" / "reference"
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(ROOT / "results"))
+    sys.path.insert(0, str(ROOT / "tools"))
     import quoted
 
     yield quoted
-    sys.path.remove(str(ROOT / "results"))
+    sys.path.remove(str(ROOT / "tools"))
 
 
 def lines(name: str, *, grid: str, mitigation: str, degree: float) -> list[Any]:
@@ -34,7 +34,7 @@ def lines(name: str, *, grid: str, mitigation: str, degree: float) -> list[Any]:
 
 
 def test_the_committed_page_is_what_the_data_give(script: ModuleType) -> None:
-    """A sentence that no longer holds is named; new data with old words need `python results/quoted.py`."""
+    """A sentence that no longer holds is named; new data with old words need `python tools/quoted.py`."""
     assert script.PAGE.read_text(encoding="utf-8") == script.render()
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import fault_models
-from paftbench import plugins
+from paftbench import fault_models, plugins
 from paftbench.cli.main import exit_code
 from paftbench.process import has_ended
 

@@ -182,7 +182,7 @@ def seedless(trial: Mapping[str, Any]) -> str:
 
 def look(item: str, directory: Path, scale: Scale) -> None:
     """Draw an item beside the paper's and judge its claims; paths and verdicts on stdout, and kept in its directory."""
-    from paftbench.analysis import paper as analysis
+    from paftbench import paper as analysis
     from paftbench.store.files import write_json, write_text
 
     for path in analysis.draw(item, directory, scale=scale.value):

@@ -111,7 +111,7 @@ def _read(name_or_path: str) -> Experiment:
 
 def shipped_experiments() -> dict[str, Traversable]:
     """The experiments that travel with the package, by name."""
-    return dict(sorted(_walk(files("experiments"), "")))
+    return dict(sorted(_walk(files("paftbench.experiments"), "")))
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:

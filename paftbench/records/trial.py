@@ -53,7 +53,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LrSchedule:
-    """How the learning rate goes: linear warm-up over `warmup` steps, then `name`; see `lr_at` of `training/optimizers.py`."""
+    """How the learning rate goes: linear warm-up over `warmup` steps, then `name`; `training/optimizers.py` has it."""
 
     name: Literal["constant", "linear", "cosine", "step"] = "constant"
     warmup: int = 0

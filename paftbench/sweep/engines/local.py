@@ -1,8 +1,10 @@
 """Trials on this machine: virtual ones forked from a warm server, torchrun ones as subprocesses."""
 
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +19,9 @@ from paftbench.store.directory import LOG
 from paftbench.sweep.engines.child import run_forked
 
 GRACE_S = 5.0
+SOCKET_PATH = 103  # bytes that the path of a socket may have, on macOS; Linux takes 107
+SOCKET_NAME = len("/pymp-12345678/listener-12345678")
+SHORT = "/tmp"
 TARGET = "paftbench.trial:run_trial"
 ATTEMPTS = 10  # to start a trial, while its server keeps being killed
 POLL_S = 0.2
@@ -63,6 +68,7 @@ def _serving(preload: Sequence[str]) -> Iterator[ForkServerContext]:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
+    _short_sockets()
     # First, because starting the tracker lets signals through again.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -71,6 +77,21 @@ def _serving(preload: Sequence[str]) -> Iterator[ForkServerContext]:
             yield context
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _short_sockets() -> None:
+    """Have multiprocessing put its sockets below /tmp where the temporary directory's path leaves them no room."""
+    if len(os.fsencode(tempfile.gettempdir())) + SOCKET_NAME <= SOCKET_PATH:
+        return
+    long, tempfile.tempdir = tempfile.tempdir, SHORT
+    try:
+        multiprocessing.util.get_temp_dir()  # made once, and kept until this process ends
+    except OSError as error:
+        raise OSError(
+            f"TMPDIR: the path is too long for sockets, and {SHORT} cannot be used instead ({error}): {long}"
+        ) from error
+    finally:
+        tempfile.tempdir = long
 
 
 def _server() -> int | None:

@@ -1,4 +1,4 @@
-"""How often an interval that says 95 % holds the true mean: `python results/coverage.py`, seconds.
+"""How often an interval that says 95 % holds the true mean: `python tools/coverage.py`, seconds.
 
 Draws many sweeps of n seeds from populations whose mean is known, and counts the intervals that hold it: those of
 `paftbench.analysis.stats`, and for comparison the percentile bootstrap that stood here before it, which is kept in this

@@ -1,4 +1,4 @@
-"""How far results move on other processors: `python results/processor_study.py [--jobs N] [--out DIR] [--to DIR]`.
+"""How far results move on other processors: `python tools/processor_study.py [--jobs N] [--out DIR] [--to DIR]`.
 
 Runs rows of the committed tables again under the variables that make oneDNN, MKL and torch compute as on processors
 with fewer instructions, and compares each with the same row as this machine runs it. Same seeds, same draws: what moves
@@ -18,7 +18,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent
+ROOT: Final = Path(__file__).resolve().parent.parent / "results"
 REFERENCE: Final = ROOT / "reference"
 BASE: Final = "as it is"
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -246,7 +246,7 @@ def main() -> None:
     environments = [result["environment"] for own in results.values() for result in own.values()]
     base = next(iter(results[BASE].values()))["environment"]
     found = {
-        "command": shlex.join(["python", "results/processor_study.py", *sys.argv[1:]]),
+        "command": shlex.join(["python", "tools/processor_study.py", *sys.argv[1:]]),
         "commits": sorted({own["git"]["sha"] for own in environments if own["git"]}),
         "environment": {key: value for key, value in base.items() if key != "argv"},
         **study(results),

@@ -1,4 +1,4 @@
-"""Keep a finished sweep's small records: `python results/keep.py SWEEP_DIR NAME [FIGURE ...]`.
+"""Keep a finished sweep's small records: `python tools/keep.py SWEEP_DIR NAME [FIGURE ...]`.
 
 Writes to `reference/NAME` `table.txt`, `trials.jsonl` (what was run, what came out, a line per trial), `decisions.csv`
 where a mitigation chose periods, figures, and `about.json` with the command, its seconds and the environment.
@@ -19,7 +19,7 @@ from paftbench.environment.machine import difference, machine
 from paftbench.store.directory import TrialRecord, read_results
 from paftbench.store.files import encode_line, write_json, write_text
 
-ROOT = Path(__file__).resolve().parent / "reference"
+ROOT = Path(__file__).resolve().parent.parent / "results" / "reference"
 LEFT_OUT = ("history", "environment", "params_sha256")
 DECISION = ("step", "rule", "layer", "gradient", "spread", "sigma", "lr", "period_before", "period")
 

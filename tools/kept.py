@@ -11,7 +11,7 @@ from paftbench.analysis.runs import Run, Sweep
 from paftbench.store.directory import TrialRecord
 from paftbench.store.files import read_lines, write_json, write_text
 
-ROOT = Path(__file__).resolve().parent / "reference"
+ROOT = Path(__file__).resolve().parent.parent / "results" / "reference"
 _OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")
 
 

@@ -1,4 +1,4 @@
-"""How often the gate is wrong: `python results/gate_study.py [--groups 50] [--jobs N] [--out DIR] [--to DIR]`.
+"""How often the gate is wrong: `python tools/gate_study.py [--groups 50] [--jobs N] [--out DIR] [--to DIR]`.
 
 Trains `ci/quick` once with 5 fresh seeds a group, real trainings with their own data order and strikes, and then judges
 the groups by what `paftbench check` judges with. Unchanged system: each group by the experiment's expectations, and
@@ -30,7 +30,7 @@ SPREADS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)  # margins, in spreads
 MITIGATED = ("paft_sync", "clip_paft_sync")
 WIDTH = 120
 SHIFTS = (0, 1, 2, 3)  # how much worse, in spreads
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent / "results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +290,7 @@ def main() -> None:
 
     trained = train(arguments.out, arguments.groups, arguments.regressed, arguments.jobs)
     found = study(trained, arguments.groups, arguments.regressed)
-    found["command"] = f"python results/gate_study.py --groups {arguments.groups} --regressed {arguments.regressed}"
+    found["command"] = f"python tools/gate_study.py --groups {arguments.groups} --regressed {arguments.regressed}"
     ran = next(iter(trained[""].results.values()))["environment"]
     found["environment"] = {key: value for key, value in ran.items() if key != "argv"}
     keep_study(arguments.to, found, table(found))

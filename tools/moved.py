@@ -1,4 +1,4 @@
-"""What a change moved in the committed results: `python results/moved.py REVISION [NAME ...]`.
+"""What a change moved in the committed results: `python tools/moved.py REVISION [NAME ...]`.
 
 Holds each `reference/NAME/trials.jsonl` against the one that git has at REVISION, cell by cell: the mean over seeds of
 the judged metric, and the outcomes. A line per experiment with its largest move, then a line per cell that moved by

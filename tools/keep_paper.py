@@ -1,4 +1,4 @@
-"""Keep what `paftbench paper` made: `python results/keep_paper.py results/runs/paper`.
+"""Keep what `paftbench paper` made: `python tools/keep_paper.py results/runs/paper`.
 
 Writes to `reference/paper` each item's figure, text and verdicts, `trials.jsonl` (every trial of all items, once), and
 `about.json`.

@@ -1,4 +1,4 @@
-"""Writes `reference/README.md` from `README.md.in`, every number out of the data: `python results/quoted.py [--check]`.
+"""Writes `reference/README.md` from `README.md.in`, every number out of the data: `python tools/quoted.py [--check]`.
 
 The template (Jinja) asks for numbers by name: `run("core/resnet", "noise", "ddp", 0.03).mean`. Where the words of a
 sentence rest on numbers, `claim("what it says", condition)` stands behind it. New data that no longer hold a claim stop
@@ -278,7 +278,7 @@ def _lines(argv: list[str]) -> Iterator[str]:
     if "--check" not in argv:
         write_text(PAGE, text)
     elif PAGE.read_text(encoding="utf-8") != text:
-        raise Untrue(f"{PAGE} is not what the data give: python results/quoted.py")
+        raise Untrue(f"{PAGE} is not what the data give: python tools/quoted.py")
     yield str(PAGE)
 
 
