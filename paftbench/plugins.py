@@ -3,13 +3,12 @@
 A plugin is a frozen dataclass whose class attribute `name` is what users write; its fields are what they may set.
 """
 
-import difflib
 import hashlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import takewhile
@@ -20,9 +19,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from paftbench import installed
+from paftbench.suggest import brief, did_you_mean
 
-LISTED_NAMES = 24
-LONGEST_REPR = 160  # characters
 _DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 KINDS = installed.GROUPS
 
@@ -169,25 +167,6 @@ def meaning_of(cls: Any, name: str) -> str:
             if f"`{name}`" in sentence or f"`{name}=" in sentence:
                 return sentence.rstrip(".")
     return ""
-
-
-def brief(value: Any) -> str:
-    """`repr`, cut where it is longer than a line of an error message can hold."""
-    text = repr(value)
-    return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'? Known: ...`, for the end of an error message; of many names only the nearest."""
-    names, name = sorted(names), name[:LONGEST_REPR]
-    if not names:
-        return "; there is none"
-    near = difflib.get_close_matches(name, names, n=1)
-    known = f"Known: {', '.join(names)}."
-    if len(names) > LISTED_NAMES:
-        nearest = difflib.get_close_matches(name, names, n=LISTED_NAMES // 4, cutoff=0.0)
-        known = f"Known, the nearest of {len(names)}: {', '.join(nearest)}."
-    return (f"; did you mean {near[0]!r}?" if near else ";") + f" {known}"
 
 
 def source_sha256(plugin: Any) -> str:

@@ -12,7 +12,7 @@ from paftbench.analysis.cost import step_seconds
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import Claim, Summary, claim_of, summarise
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 
 NO_GAP: Final = "no gap"
 UNRATED = frozenset({"missing", "error"})

@@ -39,7 +39,7 @@ def ls(
     else:
         entries = _plugins(kind.value.replace("-", "_"))
     if name is not None:
-        from paftbench.plugins import did_you_mean
+        from paftbench.suggest import did_you_mean
 
         if name not in entries:
             singular = kind.value.removesuffix("s").replace("-", " ") if kind is not Kind.DATA else "data set"

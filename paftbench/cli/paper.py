@@ -88,7 +88,7 @@ def paper(
 def chosen(names: Sequence[str]) -> list[str]:
     """Items in the paper's order, groups spelt out; `LookupError` with the nearest names for one that is neither."""
     from paftbench.paper import ITEMS
-    from paftbench.plugins import did_you_mean
+    from paftbench.suggest import did_you_mean
 
     wanted: set[str] = set()
     for name in names or ["all"]:

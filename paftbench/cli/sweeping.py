@@ -74,7 +74,7 @@ def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Plan
 
 def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
     """This machine, with a process per core where the user says no number; `LookupError` for another engine."""
-    from paftbench.plugins import did_you_mean
+    from paftbench.suggest import did_you_mean
     from paftbench.sweep.engines.local import LocalEngine
 
     if name not in ENGINES:
@@ -82,7 +82,10 @@ def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
     if name != LOCAL:
         raise LookupError(f"--engine (what places trials): {name} is not installed; this version has {LOCAL}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return LocalEngine(cores if jobs is None else jobs)
+    engine = LocalEngine(cores if jobs is None else jobs)
+    # multiprocessing runs this process's main script again in each trial, which costs nothing where this is imported.
+    engine.expect(["paftbench.cli.main"])
+    return engine
 
 
 @dataclass(frozen=True, kw_only=True)

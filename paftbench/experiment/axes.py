@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from paftbench.experiment.shapes import plain_mapping
-from paftbench.plugins import brief
 from paftbench.records.formats import Label
 from paftbench.records.seeds import Seed
+from paftbench.suggest import brief
 
 MOST_SEEDS: Final = 10_000
 LONGEST_LABEL: Final = 200

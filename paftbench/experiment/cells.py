@@ -10,9 +10,9 @@ from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
-from paftbench.plugins import did_you_mean
 from paftbench.records.formats import Label
 from paftbench.records.seeds import Seed
+from paftbench.suggest import did_you_mean
 
 MOST_TRIALS: Final = 20_000  # what is planned in seconds
 _SETTINGS = ("golden", "clean", "averaging_limit", "judge", "tolerance")

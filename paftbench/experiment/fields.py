@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 
 _LISTS = {"faults": "fault", "mitigations": "mitigation"}
 _LENGTHS = ("steps", "epochs")

@@ -13,10 +13,10 @@ from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
-from paftbench.plugins import brief, did_you_mean
 from paftbench.records.expectation import BOUNDS, Expectation
 from paftbench.records.formats import SCHEMA, Judge
 from paftbench.records.seeds import Seed
+from paftbench.suggest import brief, did_you_mean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _RESERVED = ("golden", "clean")

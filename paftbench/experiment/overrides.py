@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paftbench.experiment.yaml_text import read_yaml
-from paftbench.plugins import LONGEST_REPR
+from paftbench.suggest import LONGEST_REPR
 
 _OPEN, _CLOSE, _QUOTES = "[{(", "]})", "'\""
 

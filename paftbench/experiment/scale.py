@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
-from paftbench.plugins import did_you_mean
 from paftbench.records.seeds import Seed
+from paftbench.suggest import did_you_mean
 
 SMALL: Final = "small"
 

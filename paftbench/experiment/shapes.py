@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paftbench.plugins import brief, did_you_mean
+from paftbench.suggest import brief, did_you_mean
 
 
 def plain_mapping(content: Any, where: str, known: Any) -> dict[str, Any]:

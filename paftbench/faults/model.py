@@ -10,10 +10,11 @@ from torch import Tensor
 
 from paftbench.faults.draws import Draws
 from paftbench.faults.schedules import EVERY_STEP, Schedule, parse_schedule, schedule_spec
-from paftbench.plugins import brief, build, did_you_mean, field_values, find
+from paftbench.plugins import build, field_values, find
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import BUILT_SITES, Site
+from paftbench.suggest import brief, did_you_mean
 
 FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
 

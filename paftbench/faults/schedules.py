@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from paftbench.faults.draws import generator_of
-from paftbench.plugins import brief, build, did_you_mean, field_values
+from paftbench.plugins import build, field_values
+from paftbench.suggest import brief, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.plugins import did_you_mean
 from paftbench.records.expectation import DEGRADED, Expectation
+from paftbench.suggest import did_you_mean
 
 AVERAGING_LIMIT: Final = "averaging_limit"
 SHARED: Final = ("golden", "clean")  # grids of runs that several cells have in common

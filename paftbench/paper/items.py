@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 
 Kind = Literal["table", "curves", "divergence", "overhead"]
 

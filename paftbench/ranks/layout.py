@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 
 COMPILED = "_orig_mod."
 

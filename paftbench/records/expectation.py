@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from paftbench.plugins import did_you_mean
 from paftbench.records.formats import Label
 from paftbench.records.outcome import OUTCOMES
+from paftbench.suggest import did_you_mean
 
 OUTCOME: Final = "outcome"
 DEGRADED: Final = "degraded"  # the outcome that compares with golden

@@ -15,7 +15,8 @@ import torch
 from paftbench.faults.model import Fault, check_faults, fault_spec, parse_fault
 from paftbench.faults.schedules import Steps
 from paftbench.mitigations.contract import Mitigation
-from paftbench.plugins import brief, build, build_named, did_you_mean, field_values, spec_of
+from paftbench.plugins import build, build_named, field_values, spec_of
+from paftbench.suggest import brief, did_you_mean
 from paftbench.workloads.contract import DataId, Workload
 
 SCHEMA = 1

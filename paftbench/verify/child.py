@@ -62,7 +62,8 @@ def _load(path: Path, send: Send) -> None:
 
 def _classes(target: str, send: Send) -> list[Any]:
     """The plugins of a file, those that are installed from it if any; or the plugin of that name."""
-    from paftbench.plugins import KINDS, did_you_mean, find, names
+    from paftbench.plugins import KINDS, find, names
+    from paftbench.suggest import did_you_mean
 
     send("trying", f"importing {target}")
     if not target.endswith(".py") and not Path(target).exists():

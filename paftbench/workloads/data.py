@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import DataId
 from paftbench.workloads.published import DIGESTS, check_published, digest_of
 

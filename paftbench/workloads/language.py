@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
 from paftbench.workloads.data import KNOWN, data_id, require_kind
 from paftbench.workloads.evaluation import evaluating

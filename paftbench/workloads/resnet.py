@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paftbench.plugins import did_you_mean
+from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
 from paftbench.workloads.data import KNOWN, data_id, require_kind
 from paftbench.workloads.evaluation import evaluating

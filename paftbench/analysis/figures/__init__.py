@@ -13,8 +13,8 @@ from paftbench.analysis.figures.quiet import hush
 from paftbench.analysis.figures.saving import save
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
-from paftbench.plugins import did_you_mean
 from paftbench.store.files import check_inside
+from paftbench.suggest import did_you_mean
 
 hush()
 

@@ -15,8 +15,6 @@ torch.set_num_threads(1)
 # The first optimizer of a process imports a large part of torch, which takes a second.
 torch.optim.SGD([torch.zeros(1)])
 
-# multiprocessing runs the main script of the sweep again in each child, which costs nothing once this is imported.
-import paftbench.cli.main  # noqa: E402
 import paftbench.trial  # noqa: E402, F401
 from paftbench.plugins import KINDS, known  # noqa: E402
 

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import DenseFault
+from paftbench.faults import DenseFault, Draws
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import torch
 from paftbench_example_faults.stuck_at import StuckAt
 from torch import Tensor
 
-from paftbench.faults.draws import Draws
+from paftbench.faults import Draws
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import SparseFault
+from paftbench.faults import Draws, SparseFault
 
 
 @dataclass(frozen=True, kw_only=True)
