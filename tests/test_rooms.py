@@ -101,4 +101,4 @@ def test_every_file_that_the_page_on_changes_names_is_there() -> None:
     assert len(named) > 15
     for path in named:
         own = ROOT / path
-        assert own.exists() or re.search(r"/[A-Z]+\.py$", path) and own.parent.is_dir(), path
+        assert own.exists() or (re.search(r"/[A-Z]+\.py$", path) and own.parent.is_dir()), path
