@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make quickstart   run experiments/quickstart.yaml, then the table and the figure"
 	@echo "make gate         the convergence gate: experiments/ci/quick.yaml, against its expectations and its baseline"
-	@echo "make test         the fast tests, WORKERS=2 files at a time"
+	@echo "make test         the fast tests, WORKERS=2 at a time"
 	@echo "make test-oldest  the fast tests with the oldest torch pair"
 	@echo "make test-all     the slow ones too; says which groups it skipped and why"
 	@echo "make lint         ruff and mypy"
@@ -38,7 +38,7 @@ gate: $(STAMP)
 	$(BIN)/paftbench check ci/quick --baseline results/baselines/ci-quick.json
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(TIER)" --ignore=tests/benchmarks
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(TIER)" --ignore=tests/benchmarks
 
 test-oldest:
 	@mkdir -p results/runs

@@ -83,7 +83,7 @@ def test_every_snippet_of_the_page_runs_and_does_what_it_says() -> None:
 def test_messages_that_the_page_explains_are_those_of_the_code() -> None:
     table = PAGE.read_text().partition("## What errors mean")[2]
     source = " ".join(
-        re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in Path(paftbench.__file__).parent.glob("*.py")
+        re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in Path(paftbench.__file__).parent.rglob("*.py")
     )
     messages = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(messages) == 9

@@ -100,7 +100,7 @@ def test_ranks_are_launched_in_one_place() -> None:
     said = {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
     found = {name for name, text in said.items() if any(word in text for word in words)}
     # Ranks that are threads have a backend of their own, which opens no socket.
-    assert found == {"launch.py", "testing/thread_ranks.py"}
+    assert found == {"ranks/launch.py", "testing/thread_ranks.py"}
 
 
 def test_doctor_names_the_variable_that_is_wrong_and_the_remedy(

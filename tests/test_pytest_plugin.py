@@ -214,7 +214,7 @@ def test_plugin_imports_nothing_heavy() -> None:
     look = """
         import sys, time, pytest
         start = time.perf_counter()
-        import paftbench.testing.pytest_plugin
+        import paftbench.pytest_plugin
         print(time.perf_counter() - start)
         print(*(name for name in ("torch", "numpy", "pydantic", "yaml", "pandas") if name in sys.modules))
     """
@@ -236,7 +236,7 @@ def test_plugin_loads_beside_an_old_pytest() -> None:
             return marked(self, function, hookwrapper, optionalhook, tryfirst, trylast)
 
         pluggy.HookimplMarker.__call__ = of_pluggy_1_0
-        import paftbench.testing.pytest_plugin
+        import paftbench.pytest_plugin
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(load)], check=True)
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "paftbench"
 OUTSIDE = ("fault_models", "experiments")  # of the checkout's top, installed under the package
-GROUND, DOORS = "the ground", ("trial", "specs")
+GROUND, DOORS = "the ground", ("trial", "specs", "pytest_plugin")
 READERS, TRAINERS = ("analysis", "gate", "paper"), ("attachment", "training", "sweep", "testing", "verify", "step")
 ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing")
 ARE_RANKS = ("trial.py", "verify/member.py", "cli/rank_check.py", "sweep/engines/agent.py")
