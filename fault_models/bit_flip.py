@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.bits import FORMATS, as_integers
+from paftbench.errors import Refused
 from paftbench.faults.draws import Draws
 from paftbench.faults.model import SparseFault
 
@@ -35,18 +36,16 @@ class BitFlip(SparseFault):
         super().__post_init__()
         if isinstance(self.bits, int) and not isinstance(self.bits, bool):
             if not 0 <= self.bits < 64:
-                raise ValueError(f"bits (a bit's number, LSB = 0) must be within [0, 64), got {self.bits}")
+                raise Refused(f"bits (a bit's number, LSB = 0) must be within [0, 64), got {self.bits}")
         elif self.bits not in ("any", "sign", "exponent", "mantissa"):
-            raise ValueError(f"bits must be any, sign, exponent, mantissa or a bit's number, got {self.bits!r}")
+            raise Refused(f"bits must be any, sign, exponent, mantissa or a bit's number, got {self.bits!r}")
 
     def chosen(self, dtype: torch.dtype) -> range:
         """The bits that may flip in a number of this type; `ValueError` for a bit it has not."""
         if isinstance(self.bits, str):
             return FORMATS[dtype].bits_of(self.bits)
         if self.bits >= FORMATS[dtype].width:
-            raise ValueError(
-                f"bits (a bit's number): {dtype} has bits 0 to {FORMATS[dtype].width - 1}, got {self.bits}"
-            )
+            raise Refused(f"bits (a bit's number): {dtype} has bits 0 to {FORMATS[dtype].width - 1}, got {self.bits}")
         return range(self.bits, self.bits + 1)
 
     def check(self, dtype: torch.dtype) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import as_integers
+from paftbench.errors import Refused
 from paftbench.faults.draws import Draws
 from paftbench.faults.model import DenseFault
 from paftbench.ranks.axis import Ranks
@@ -32,7 +33,7 @@ class StaleShard(DenseFault):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delay < 1:
-            raise ValueError(f"delay (how many steps old the shard is) must be >= 1, got {self.delay}")
+            raise Refused(f"delay (how many steps old the shard is) must be >= 1, got {self.delay}")
 
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Tensor]:
         dtype = torch.float64 if torch.float64 in layout.dtypes else torch.float32

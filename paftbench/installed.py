@@ -6,6 +6,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from paftbench.errors import Missing
+
 GROUPS = {"fault_models": "fault model", "mitigations": "mitigation", "workloads": "workload"}
 OWN = "paftbench"
 
@@ -61,8 +63,8 @@ def origin(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown"
 
 
-def _refused(kind: str, point: EntryPoint, reason: str) -> LookupError:
-    return LookupError(f"{GROUPS[kind]} {point.name!r} of {origin(point)} cannot be used: {reason}")
+def _refused(kind: str, point: EntryPoint, reason: str) -> Missing:
+    return Missing(f"{GROUPS[kind]} {point.name!r} of {origin(point)} cannot be used: {reason}")
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from paftbench import installed
+from paftbench.errors import Missing, Refused
 from paftbench.suggest import brief, did_you_mean
 
 _DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -38,7 +39,7 @@ def find(kind: str, name: str) -> Any:
     if isinstance(name, str) and name in _from_files[kind]:
         return _from_files[kind][name]
     if not isinstance(name, str) or name not in names(kind):
-        raise LookupError(f"no {KINDS[kind]} {brief(name)}{did_you_mean(str(name), names(kind))}")
+        raise Missing(f"no {KINDS[kind]} {brief(name)}{did_you_mean(str(name), names(kind))}")
     return installed.load(kind, name)
 
 
@@ -59,28 +60,28 @@ def load_file(path: Path) -> list[Any]:
     """
     path = path.resolve()
     if not path.is_file():
-        raise LookupError(f"plugin file {path} does not exist")
+        raise Missing(f"plugin file {path} does not exist")
     module_name = f"paftbench_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"plugin file {path} is not a Python file")
+        raise Refused(f"plugin file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # an exit code of the file's own would pass for a command's
-        raise ValueError(f"plugin file {path}: {type(error).__name__}: {error}") from error
+        raise Refused(f"plugin file {path}: {type(error).__name__}: {error}") from error
     found: list[Any] = []
     for cls in vars(module).values():
         name = getattr(cls, "name", None)
         if inspect.isclass(cls) and cls.__module__ == module_name and isinstance(name, str):
             kind = _kind_of(cls, path)
             if any(other is not cls and other.name == name and _kind_of(other, path) == kind for other in found):
-                raise ValueError(f"plugin file {path} defines two {kind} called {name!r}")
+                raise Refused(f"plugin file {path} defines two {kind} called {name!r}")
             _from_files[kind][name] = cls
             found.append(cls)
     if not found:
-        raise ValueError(f"plugin file {path} defines no fault model, mitigation or workload")
+        raise Refused(f"plugin file {path} defines no fault model, mitigation or workload")
     return found
 
 
@@ -89,21 +90,21 @@ def _kind_of(cls: type, path: Path) -> str:
         kind = getattr(base, "plugin_kind", None)
         if kind in KINDS:
             return kind
-    raise ValueError(f"{cls.__name__} in {path} is neither a fault model, a mitigation nor a workload")
+    raise Refused(f"{cls.__name__} in {path} is neither a fault model, a mitigation nor a workload")
 
 
 def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
     """A validated instance of a frozen dataclass; errors are one line that names the field and `where` it stood."""
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{where}: expected a mapping of fields, got {brief(spec)}")
+        raise Refused(f"{where}: expected a mapping of fields, got {brief(spec)}")
     names = [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
     for key in spec:
         if key not in names:
-            raise ValueError(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
+            raise Refused(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
     for field in fields(cls):  # type: ignore[arg-type]
         required = field.default is MISSING and field.default_factory is MISSING
         if field.init and required and field.name not in spec:
-            raise ValueError(f"{where}: {field.name!r} is missing")
+            raise Refused(f"{where}: {field.name!r} is missing")
     try:
         built: T = _adapter(cls).validate_python(dict(spec))  # type: ignore[arg-type]
     except ValidationError as error:
@@ -111,12 +112,12 @@ def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
         location = ".".join(str(part) for part in first["loc"][:1])
         message = first["msg"].removeprefix("Value error, ")
         got = "" if first["type"] == "value_error" else f", got {brief(first['input'])}"
-        raise ValueError(f"{where}{'.' + location if location else ''}: {message}{got}") from None
+        raise Refused(f"{where}{'.' + location if location else ''}: {message}{got}") from None
     for key, value in spec.items():
         if wanted := _mistaken(value, getattr(built, key)):
-            raise ValueError(f"{where}.{key}: expected {wanted}, got {brief(value)}")
+            raise Refused(f"{where}.{key}: expected {wanted}, got {brief(value)}")
         if isinstance(getattr(built, key), list | dict | set):
-            raise ValueError(f"{where}.{key}: {cls.__name__} holds {brief(value)}, which can change; a tuple cannot")
+            raise Refused(f"{where}.{key}: {cls.__name__} holds {brief(value)}, which can change; a tuple cannot")
     return built
 
 
@@ -142,7 +143,7 @@ def _adapter(cls: Any) -> TypeAdapter[Any]:
 def build_named(kind: str, spec: Mapping[str, Any], where: str) -> Any:
     """A plugin instance from `{name: ..., field: value, ...}`."""
     if not isinstance(spec, Mapping) or "name" not in spec:
-        raise ValueError(f"{where}: expected a mapping with a name, got {brief(spec)}")
+        raise Refused(f"{where}: expected a mapping with a name, got {brief(spec)}")
     values = {key: value for key, value in spec.items() if key != "name"}
     return build(find(kind, spec["name"]), values, f"{where} ({spec['name']})")
 

@@ -78,20 +78,20 @@ def _foreign(state: object, bucket: dist.GradBucket) -> torch.futures.Future[tor
 def test_what_cannot_be_attached_is_refused_with_the_reason() -> None:
     (found,) = together(refusals, 1)
     expected = {
-        "not DDP": "ValueError: the model must be wrapped in DistributedDataParallel, got Net",
-        "left to each rank": "ValueError: DDP leaves parameter 'scale' to each rank",
-        "foreign optimizer": "ValueError: the optimizer does not update parameter 'scale' of the model",
-        "scaler": "ValueError: scaler: ",
-        "accumulation": "ValueError: accumulation (backward passes per step) must be >= 1, got 0",
-        "one fault": "ValueError: faults must be a list of paftbench.Fault(...), got Fault(name='gaussian_noise'",
-        "read once": "ValueError: faults must be a list of paftbench.Fault(...), got <list_iterator",
-        "mapping": "ValueError: mitigations must be a list of paftbench.Mitigation(...), got [{",
-        "seed": "ValueError: seed must be a whole number, got '0'",
-        "rank": "ValueError: fault 'gaussian_noise': rank 1 is not below world_size 1",
-        "pattern": "ValueError: parameters: 'embed.wieght' matches no parameter; did you mean 'embed.weight'?",
-        "second": "ValueError: the model is attached already",
-        "foreign hook": "ValueError: the model already has a communication hook (_foreign)",
-        "built-in hook": "ValueError: the model's communication hook cannot be set: ",
+        "not DDP": "Refused: the model must be wrapped in DistributedDataParallel, got Net",
+        "left to each rank": "Refused: DDP leaves parameter 'scale' to each rank",
+        "foreign optimizer": "Refused: the optimizer does not update parameter 'scale' of the model",
+        "scaler": "Refused: scaler: ",
+        "accumulation": "Refused: accumulation (backward passes per step) must be >= 1, got 0",
+        "one fault": "Refused: faults must be a list of paftbench.Fault(...), got Fault(name='gaussian_noise'",
+        "read once": "Refused: faults must be a list of paftbench.Fault(...), got <list_iterator",
+        "mapping": "Refused: mitigations must be a list of paftbench.Mitigation(...), got [{",
+        "seed": "Refused: seed must be a whole number, got '0'",
+        "rank": "Refused: fault 'gaussian_noise': rank 1 is not below world_size 1",
+        "pattern": "Refused: parameters: 'embed.wieght' matches no parameter; did you mean 'embed.weight'?",
+        "second": "Refused: the model is attached already",
+        "foreign hook": "Refused: the model already has a communication hook (_foreign)",
+        "built-in hook": "Refused: the model's communication hook cannot be set: ",
     }
     for case, start in expected.items():
         assert found.pop(case).startswith(start), case
@@ -118,7 +118,7 @@ def test_arguments_that_differ_between_ranks_are_refused_on_all_of_them() -> Non
         assert found.pop("nothing") == ""
         assert found["seed"].endswith(f"differ; on this rank {rank}")
         for name, message in found.items():
-            assert message.startswith(f"ValueError: {name}: all ranks must attach with the same, but they differ"), name
+            assert message.startswith(f"Refused: {name}: all ranks must attach with the same, but they differ"), name
 
 
 def never_called(how: str) -> str:

@@ -243,13 +243,13 @@ def refused() -> dict[str, str]:
 def test_optimizers_whose_updates_are_no_steps_are_refused_with_the_reason() -> None:
     (found,) = together(refused, 1)
     expected = {
-        "lbfgs": "ValueError: optimizer LBFGS cannot be attached: it evaluates the loss several times per update",
-        "hollow": "ValueError: optimizer Hollow wraps another and its step hooks never run; pass the optimizer inside",
-        "none": "ValueError: the optimizer must be a torch.optim.Optimizer, got NoneType",
-        "factory": "ValueError: the optimizer must be a torch.optim.Optimizer, got type",
-        "sparse": "ValueError: module '0' has sparse gradients, which have no flat indices; set sparse=False",
-        "adafactor, all": "ValueError: optimizer Adafactor keeps 'row_var', which is not one value per element, so ",
-        "adafactor, reset": "ValueError: optimizer Adafactor keeps 'row_var', which is not one value per element, so ",
+        "lbfgs": "Refused: optimizer LBFGS cannot be attached: it evaluates the loss several times per update",
+        "hollow": "Refused: optimizer Hollow wraps another and its step hooks never run; pass the optimizer inside",
+        "none": "Refused: the optimizer must be a torch.optim.Optimizer, got NoneType",
+        "factory": "Refused: the optimizer must be a torch.optim.Optimizer, got type",
+        "sparse": "Refused: module '0' has sparse gradients, which have no flat indices; set sparse=False",
+        "adafactor, all": "Refused: optimizer Adafactor keeps 'row_var', which is not one value per element, so ",
+        "adafactor, reset": "Refused: optimizer Adafactor keeps 'row_var', which is not one value per element, so ",
         "another of the model's": "RuntimeError: the attached optimizer was never stepped: 2 backward passes, but no ",
     }
     for case, start in expected.items():

@@ -12,6 +12,7 @@ from paftbench.analysis.cost import step_seconds
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import Claim, Summary, claim_of, summarise
+from paftbench.errors import Refused
 from paftbench.suggest import did_you_mean
 
 NO_GAP: Final = "no gap"
@@ -77,7 +78,7 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
     if by is not None:
         known = sorted({"grid"}.union(*(run.labels for run in sweep.selected)))
         if by not in known:
-            raise ValueError(f"no trial has the axis {by!r}{did_you_mean(by, known)}")
+            raise Refused(f"no trial has the axis {by!r}{did_you_mean(by, known)}")
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in sweep.selected:
         grid = run.grid if by in (None, "grid") else ""

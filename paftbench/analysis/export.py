@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paftbench.analysis.runs import load
 from paftbench.analysis.tidy import TEXT, Row, step_rows, trial_rows
+from paftbench.errors import Refused
 from paftbench.printable import unicode
 from paftbench.records.shape import BEYOND
 from paftbench.store.files import encode_line, replacing
@@ -30,13 +31,13 @@ def export(directory: Path, to: Path, *, steps: bool = False) -> Path:
     """
     write = _WRITERS.get(to.suffix.lower())
     if write is None:
-        raise ValueError(f"--to (the file to write) {to} must end in one of {', '.join(_WRITERS)}")
+        raise Refused(f"--to (the file to write) {to} must end in one of {', '.join(_WRITERS)}")
     if write is _write_parquet:
         _need_pyarrow()
     sweep = load(directory)
     rows: Rows = (lambda: step_rows(sweep.selected)) if steps else (lambda: trial_rows(sweep))
     if next(iter(rows()), None) is None:
-        raise ValueError(f"no step is recorded in {directory}")
+        raise Refused(f"no step is recorded in {directory}")
     with replacing(to) as temporary:
         write(temporary, rows)
     return to
@@ -76,7 +77,7 @@ def _need_pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise ValueError("a parquet file needs pyarrow: pip install 'paftbench[parquet]', or export csv") from None
+        raise Refused("a parquet file needs pyarrow: pip install 'paftbench[parquet]', or export csv") from None
 
 
 def _write_parquet(path: Path, rows: Rows) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from paftbench.analysis.runs import Run, load
 from paftbench.analysis.tidy import TEXT, step_rows, trial_rows
+from paftbench.errors import Missing
 from paftbench.store.directory import read_record
 
 
@@ -24,7 +25,7 @@ class Results(pd.DataFrame):
         `LookupError` where the frame has lost its column `path` or a trial's directory is gone.
         """
         if "path" not in self.columns:
-            raise LookupError("steps() reads the directories in the column 'path', which this frame has lost")
+            raise Missing("steps() reads the directories in the column 'path', which this frame has lost")
         runs = [Run(record=read_record(Path(path))) for path in self["path"]]
         return _frame(step_rows(runs, per_rank))
 

@@ -10,6 +10,7 @@ from typing import Any
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import load
 from paftbench.analysis.text import compact, draw
+from paftbench.errors import Refused
 
 KINDS = ("site", "bit class", "parameter", "magnitude")
 _MANTISSA = {"fp64": 52, "fp32": 23, "bf16": 7, "fp16": 10}
@@ -29,7 +30,7 @@ def injections_rows(directory: Path, by: str | None = None) -> list[dict[str, An
     for cell in cells(sweep, by) if by else [Cell(grid="", labels={}, runs=sweep.selected)]:
         found += _of_cell(cell, by)
     if not found:
-        raise ValueError(f"no strikes are logged in {directory}: no faults, or none was drawn")
+        raise Refused(f"no strikes are logged in {directory}: no faults, or none was drawn")
     return found
 
 

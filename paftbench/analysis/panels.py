@@ -8,12 +8,13 @@ from typing import Any
 from paftbench.analysis.cells import cells
 from paftbench.analysis.runs import Run, Sweep, View, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
+from paftbench.errors import Refused
 from paftbench.printable import printable
 
 _NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
 
 
-class NothingToDraw(ValueError):
+class NothingToDraw(Refused):
     """A figure does not apply to a sweep: why, on one line."""
 
 

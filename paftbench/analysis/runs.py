@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from paftbench.errors import Refused
 from paftbench.records.formats import VIEWS
 from paftbench.records.formats import Judge as View
 from paftbench.records.outcome import BROKE_DOWN
@@ -216,7 +217,7 @@ def load(directory: Path) -> Sweep:
     if (directory / TRIAL).is_file():
         everything = (*selected, *_siblings(directory.resolve()))
     if all(run.result is None for run in selected):
-        raise ValueError(f"nothing has finished in {directory} yet: {len(selected)} planned trials, no result.json")
+        raise Refused(f"nothing has finished in {directory} yet: {len(selected)} planned trials, no result.json")
     return Sweep(directory=directory, selected=selected, everything=everything)
 
 

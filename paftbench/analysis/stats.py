@@ -11,6 +11,8 @@ from math import inf, isfinite, sqrt
 from statistics import NormalDist, mean, stdev
 from typing import Final, Literal
 
+from paftbench.errors import Refused
+
 Claim = Literal["none", "range", "interval"]
 NO_CLAIM: Final = "shown, no claim"
 INTERVAL: Final = "95 % paired t"
@@ -111,7 +113,7 @@ def _noncentrality(freedom: int) -> float:
 def wilson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Wilson score interval of a rate (Wilson 1927); (0, 1) without trials."""
     if not 0 <= hits <= trials:
-        raise ValueError(f"hits must be within [0, trials], got {hits} of {trials}")
+        raise Refused(f"hits must be within [0, trials], got {hits} of {trials}")
     if trials == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)

@@ -4,6 +4,7 @@ import re
 
 import torch
 
+from paftbench.errors import Refused
 from paftbench.faults.draws import seed_of
 from paftbench.ranks.axis import Ranks
 
@@ -22,7 +23,7 @@ def require_same(ranks: Ranks, arguments: dict[str, object]) -> None:
         return
     for (name, value), differs in zip(arguments.items(), differs_K, strict=True):
         if ranks.any(differs):
-            raise ValueError(f"{name}: all ranks must attach with the same, but they differ; on this rank {value!r}")
+            raise Refused(f"{name}: all ranks must attach with the same, but they differ; on this rank {value!r}")
 
 
 def _digest(value: object) -> int:

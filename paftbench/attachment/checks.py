@@ -9,6 +9,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.relay import uncompiled
+from paftbench.errors import Refused
 
 T = TypeVar("T")
 
@@ -32,14 +33,14 @@ def ddp_of(model: object) -> DistributedDataParallel:
     if not isinstance(ddp, DistributedDataParallel):
         kind = type(ddp).__name__
         why = next((f": {reason}" for name, reason in REASONS.items() if kind.startswith(name)), "")
-        raise ValueError(f"the model must be wrapped in DistributedDataParallel, got {kind}{why}")
+        raise Refused(f"the model must be wrapped in DistributedDataParallel, got {kind}{why}")
     named = ddp.module.named_parameters()
     ignored = sorted(name for name, parameter in named if parameter.requires_grad and name in ddp.parameters_to_ignore)
     if ignored:
-        raise ValueError(f"DDP leaves parameter {ignored[0]!r} to each rank; faults and mitigations need it reduced")
+        raise Refused(f"DDP leaves parameter {ignored[0]!r} to each rank; faults and mitigations need it reduced")
     for name, module in ddp.module.named_modules():
         if getattr(module, "sparse", False) and isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            raise ValueError(f"module {name!r} has sparse gradients, which have no flat indices; set sparse=False")
+            raise Refused(f"module {name!r} has sparse gradients, which have no flat indices; set sparse=False")
     return ddp
 
 
@@ -51,31 +52,31 @@ def real_optimizer(optimizer: object, scaler: GradScaler | None) -> torch.optim.
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         own = getattr(optimizer, "scaler", None)
         if scaler is None and isinstance(own, GradScaler) and own.is_enabled():
-            raise ValueError(
+            raise Refused(
                 f"the optimizer, a {type(optimizer).__name__}, steps through a GradScaler; pass it: attach(..., scaler)"
             )
         optimizer = inner
     kind = type(optimizer).__name__
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"the optimizer must be a torch.optim.Optimizer, got {kind}")
+        raise Refused(f"the optimizer must be a torch.optim.Optimizer, got {kind}")
     if kind in REFUSED:
-        raise ValueError(f"optimizer {kind} cannot be attached: {REFUSED[kind]}")
+        raise Refused(f"optimizer {kind} cannot be attached: {REFUSED[kind]}")
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
-        raise ValueError(f"optimizer {kind} wraps another and its step hooks never run; pass the optimizer inside it")
+        raise Refused(f"optimizer {kind} wraps another and its step hooks never run; pass the optimizer inside it")
     return optimizer
 
 
 def listed(name: str, given: object, kind: type[T]) -> tuple[T, ...]:
     """The plugins of a list; `ValueError` for one alone, and for an iterator, which could be read only once."""
     if not isinstance(given, list | tuple) or not all(isinstance(one, kind) for one in given):
-        raise ValueError(f"{name} must be a list of paftbench.{kind.__name__}(...), got {given!r}")
+        raise Refused(f"{name} must be a list of paftbench.{kind.__name__}(...), got {given!r}")
     return tuple(given)
 
 
 def whole(name: str, value: object) -> int:
     """A whole number; `ValueError` for what is none."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
+        raise Refused(f"{name} must be a whole number, got {value!r}")
     return value
 
 
@@ -84,7 +85,7 @@ def require_held(optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, nn
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in named:
         if id(parameter) not in held:
-            raise ValueError(
+            raise Refused(
                 f"the optimizer does not update parameter {name!r} of the model; one optimizer must hold all that DDP "
                 "trains (lr 0 keeps a parameter as it is), or the parameter be frozen before DDP wraps the model"
             )

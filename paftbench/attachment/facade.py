@@ -17,6 +17,7 @@ from paftbench.attachment.reduction import Reduction
 from paftbench.attachment.relay import Bucket, GradientMark, Relay, relay_of, untraced
 from paftbench.attachment.rounds import Loop
 from paftbench.attachment.scaling import Scaling, calling_scaler, enabled
+from paftbench.errors import Refused
 from paftbench.faults.injector import Injector, Strikes
 from paftbench.faults.log import Row
 from paftbench.faults.model import Fault
@@ -123,7 +124,7 @@ class Attachment:
         `ValueError` where the attachment was made with other faults or mitigations.
         """
         if saved["plugins"] != self._plugins():
-            raise ValueError(f"the state is of {saved['plugins']}, but attached are {self._plugins()}")
+            raise Refused(f"the state is of {saved['plugins']}, but attached are {self._plugins()}")
         self._loop.load_state_dict(saved)
         self.pipeline.load_state_dict(copy.deepcopy(saved["pipeline"]))
 
@@ -260,7 +261,7 @@ def _free_relay(model: DistributedDataParallel) -> Relay:
     relay = relay_of(model)
     relay.check()
     if relay.receiver is not None:
-        raise ValueError("the model is attached already; detach it before attaching it to another optimizer")
+        raise Refused("the model is attached already; detach it before attaching it to another optimizer")
     return relay
 
 

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from paftbench.errors import Refused
+
 Finish = Callable[[], None]
 
 # Keeps torch.compile from tracing into a hook; DDP's own forward is kept out of graphs in the same way.
@@ -75,7 +77,7 @@ class Relay:
         try:
             ddp.register_comm_hook(self, relay_hook)
         except RuntimeError as error:
-            raise ValueError(f"the model's communication hook cannot be set: {error}") from error
+            raise Refused(f"the model's communication hook cannot be set: {error}") from error
         ddp.register_forward_pre_hook(self._before_forward)
 
     def __reduce__(self) -> tuple[Callable[[], "Relay"], tuple[()]]:
@@ -153,7 +155,7 @@ def _refuse_join(ddp: DistributedDataParallel) -> None:
 def relay_of(ddp: DistributedDataParallel) -> Relay:
     """The model's relay, registered now if it has none; `ValueError` where somebody else's hook is in place."""
     if getattr(ddp, "_use_python_reducer", False):
-        raise ValueError(
+        raise Refused(
             "the model was built with torch._dynamo.config.optimize_ddp = 'python_reducer', which reduces gradients "
             "without a bucket; build DDP with another setting"
         )
@@ -164,7 +166,7 @@ def relay_of(ddp: DistributedDataParallel) -> Relay:
             return state
     if hooks:
         name = getattr(hooks[0][0], "__qualname__", repr(hooks[0][0]))
-        raise ValueError(f"the model already has a communication hook ({name}), and DDP takes only one")
+        raise Refused(f"the model already has a communication hook ({name}), and DDP takes only one")
     return Relay(ddp)
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from paftbench.errors import Refused
+
 KEPT = ("rounds", "updates", "undecided", "mitigated")
 
 
@@ -26,7 +28,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         if self.accumulation < 1:
-            raise ValueError(f"accumulation (backward passes per step) must be >= 1, got {self.accumulation}")
+            raise Refused(f"accumulation (backward passes per step) must be >= 1, got {self.accumulation}")
 
     @property
     def into(self) -> int:

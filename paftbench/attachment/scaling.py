@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler, OptState
 
+from paftbench.errors import Refused
 from paftbench.ranks.axis import Ranks
 
 MODULE = GradScaler.__module__
@@ -134,7 +135,7 @@ def enabled(scaler: object) -> GradScaler | None:
     if scaler is None:
         return None
     if not isinstance(scaler, GradScaler):
-        raise ValueError(f"scaler: a torch.amp.GradScaler, the one that the loop uses, or None, got {scaler!r}")
+        raise Refused(f"scaler: a torch.amp.GradScaler, the one that the loop uses, or None, got {scaler!r}")
     return scaler if scaler.is_enabled() else None
 
 

@@ -12,6 +12,7 @@ import typer
 from paftbench.cli import sweeping
 from paftbench.cli.check_runs import run_missing, warn_of_older, with_plugin_files
 from paftbench.cli.options import PluginFiles, check_target, load_plugins, message, say
+from paftbench.errors import Missing, Refused
 
 if TYPE_CHECKING:
     from paftbench.analysis.runs import Sweep
@@ -103,9 +104,9 @@ def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> No
     """`ValueError` for flags that say nothing together."""
     if files.baseline is None and (files.update or mode is Mode.EXACT):
         flag = "--update" if files.update else "--mode exact"
-        raise ValueError(f"{flag} is about a baseline: say which file with --baseline FILE")
+        raise Refused(f"{flag} is about a baseline: say which file with --baseline FILE")
     if files.baseline is None and not expects:
-        raise ValueError(f"{experiment} has no `expect`, and no --baseline FILE is given: there is nothing to check")
+        raise Refused(f"{experiment} has no `expect`, and no --baseline FILE is given: there is nothing to check")
 
 
 def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseline | None":
@@ -121,13 +122,13 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
     if files.update:
         seeds = min(len({run.sample for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
         if seeds < FEWEST and mode is Mode.BOUND:
-            raise ValueError(
+            raise Refused(
                 f"a baseline of {seeds} seeds could never pass: bounds are claims, which need {FEWEST}; "
                 f"add seeds={FEWEST} or more, or say --mode exact"
             )
         return None
     if not files.baseline.is_file():
-        raise LookupError(f"there is no baseline {files.baseline}; make it with: {again}")
+        raise Missing(f"there is no baseline {files.baseline}; make it with: {again}")
     baseline = read(files.baseline)
     check_fits(baseline, sweep, again)
     return baseline

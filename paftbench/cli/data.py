@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from paftbench.cli.options import message
+from paftbench.errors import Refused
 
 
 def data(
@@ -20,7 +21,7 @@ def data(
     for setting in settings or ():
         key, equals, value = setting.partition("=")
         if key != "path" or not equals or not value:
-            raise ValueError(f"expected path=FILE, got {setting!r}")
+            raise Refused(f"expected path=FILE, got {setting!r}")
         path = Path(value)
     from paftbench.workloads.prepare import prepare
 

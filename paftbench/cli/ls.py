@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from paftbench.cli.options import PluginFiles, columns, load_plugins, say
+from paftbench.errors import Missing
 
 
 class Kind(StrEnum):
@@ -43,7 +44,7 @@ def ls(
 
         if name not in entries:
             singular = kind.value.removesuffix("s").replace("-", " ") if kind is not Kind.DATA else "data set"
-            raise LookupError(f"no {singular} {name!r}{did_you_mean(name, entries)}")
+            raise Missing(f"no {singular} {name!r}{did_you_mean(name, entries)}")
         say(json.dumps(entries[name], indent=1, default=str) if as_json else _one(entries[name]))
     elif as_json:
         brief = [{key: value for key, value in entry.items() if key != "fields"} for entry in entries.values()]

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import traceback
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
@@ -22,10 +23,15 @@ from paftbench.cli.run import run
 from paftbench.cli.status import status
 from paftbench.cli.table import table
 from paftbench.cli.verify import verify
+from paftbench.errors import Refused
 from paftbench.printable import printable
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
+REPORT = (
+    "paftbench: an error of paftbench's own, not of yours: "
+    "please report the lines above, with what `paftbench doctor --json` says"
+)
 RARELY = 100_000  # new objects between two looks for garbage; figures leave some, and memory is bounded
 ClickException: type[Exception] = UsageError.__mro__[1]
 
@@ -78,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def exit_code(arguments: list[str]) -> int:
-    """Run a command line; 2 for what the user got wrong, 130 for Ctrl-C, else the command's own."""
+    """Run a command line; 2 for what the user got wrong, 1 for an error of ours, 130 for Ctrl-C, else its own."""
     try:
         code = app(arguments, prog_name="paftbench", standalone_mode=False)
         sys.stdout.flush()
@@ -95,10 +101,12 @@ def exit_code(arguments: list[str]) -> int:
         return refused(text.replace("Value error, ", ""))
     except OSError as error:
         return refused(": ".join(str(part) for part in (error.strerror, error.filename) if part) or str(error))
-    except (ValueError, LookupError) as error:
-        if isinstance(error, KeyError | IndexError):
-            raise
+    except Refused as error:
         return refused(str(error))
+    except Exception:
+        traceback.print_exc()
+        print(REPORT, file=sys.stderr)
+        return 1
 
 
 def interrupted() -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from paftbench.errors import Missing, Refused
 from paftbench.printable import printable
 
 PluginFiles = Annotated[
@@ -36,7 +37,7 @@ def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*arguments: Any, plugin: list[Path] | None = None, **options: Any) -> Any:
         for path in plugin or ():
             if not path.is_file():
-                raise LookupError(f"plugin file {path} does not exist")
+                raise Missing(f"plugin file {path} does not exist")
         return command(*arguments, **options)
 
     added = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=PluginFiles)
@@ -48,9 +49,9 @@ def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
 def check_target(to: Path, flag: str = "--to") -> None:
     """One line where the file of a flag cannot be written, before anything is read."""
     if not to.parent.is_dir():
-        raise LookupError(f"{flag} (the file to write): {to.parent} is not a directory")
+        raise Missing(f"{flag} (the file to write): {to.parent} is not a directory")
     if to.is_dir():
-        raise ValueError(f"{flag} (the file to write): {to} is a directory")
+        raise Refused(f"{flag} (the file to write): {to} is a directory")
 
 
 def say(text: object) -> None:

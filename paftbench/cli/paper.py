@@ -11,6 +11,7 @@ import typer
 
 from paftbench.cli import sweeping
 from paftbench.cli.options import PluginFiles, load_plugins, message, say
+from paftbench.errors import Missing, Refused
 
 if TYPE_CHECKING:
     from paftbench.store.directory import Planned
@@ -68,7 +69,7 @@ def paper(
     items = chosen([text for text in arguments or () if "=" not in text])
     overrides = [text for text in arguments or () if "=" in text]
     if tflops is not None and not tflops > 0:
-        raise ValueError(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
+        raise Refused(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
     from paftbench.sweep.sweep import Policy
 
     local = sweeping.local_engine(jobs, engine)
@@ -93,7 +94,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     wanted: set[str] = set()
     for name in names or ["all"]:
         if name not in ITEMS and name not in GROUPS:
-            raise LookupError(f"the paper has no item {name!r}{did_you_mean(name, [*ITEMS, *GROUPS])}")
+            raise Missing(f"the paper has no item {name!r}{did_you_mean(name, [*ITEMS, *GROUPS])}")
         wanted.update([name] if name in ITEMS else (item for item in ITEMS if item.startswith(GROUPS[name])))
     return [item for item in ITEMS if item in wanted]
 
@@ -122,7 +123,7 @@ def planned(
         if selected := sweeping.matching(everything, keyword):
             plans[item] = Plan(everything=everything, selected=selected)
     if not plans:
-        raise LookupError(f"-k {keyword!r} matches no trial of {', '.join(items)}; list them with -n")
+        raise Missing(f"-k {keyword!r} matches no trial of {', '.join(items)}; list them with -n")
     return plans
 
 
@@ -132,7 +133,7 @@ def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy
 
     for item, own in plans.items():
         if any(trial.trial.nodes > 1 for trial in own.selected):
-            raise ValueError(f"{item}: it has trials of more than one machine; {HERE}")
+            raise Refused(f"{item}: it has trials of more than one machine; {HERE}")
         refuse_mixture(item, scale, root / item, own.everything)
         engine.expect(module for trial in own.selected for module in trial.trial.workload.imports)
     code = 0
@@ -171,7 +172,7 @@ def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["
         return
     own = plan(load(f"paper/{item}", scale.value), data_needed=False)
     if not found | wanted <= {seedless(trial.trial.spec()) for trial in own}:
-        raise ValueError(f"{directory} holds trials of other settings than these; give variants an --out of their own")
+        raise Refused(f"{directory} holds trials of other settings than these; give variants an --out of their own")
 
 
 def seedless(trial: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from paftbench.cli import sweeping
 from paftbench.cli.options import PluginFiles, columns, load_plugins, message, say
+from paftbench.errors import Missing
 
 
 def run(
@@ -38,7 +39,7 @@ def run(
     everything = plan(load(experiment), given, plugins=plugins)
     selected = sweeping.matching(everything, keyword)
     if not selected:
-        raise LookupError(f"-k {keyword!r} matches none of {len(everything)} trials; list them with -n")
+        raise Missing(f"-k {keyword!r} matches none of {len(everything)} trials; list them with -n")
     root = out / everything[0].experiment
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=rerun_stale, stop_at_error=stop_at_error)
     if not plan_only:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paftbench.cli.options import duration, message, say
+from paftbench.errors import Missing
 
 if TYPE_CHECKING:
     from paftbench.experiment.forecast import Forecast
@@ -78,9 +79,9 @@ def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
     from paftbench.sweep.engines.local import LocalEngine
 
     if name not in ENGINES:
-        raise LookupError(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
+        raise Missing(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
     if name != LOCAL:
-        raise LookupError(f"--engine (what places trials): {name} is not installed; this version has {LOCAL}")
+        raise Missing(f"--engine (what places trials): {name} is not installed; this version has {LOCAL}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     engine = LocalEngine(cores if jobs is None else jobs)
     # multiprocessing runs this process's main script again in each trial, which costs nothing where this is imported.

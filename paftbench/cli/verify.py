@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paftbench.cli.options import PluginFiles, message
+from paftbench.errors import Refused
 from paftbench.process import ending_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def verify(
             if word == "verdict":
                 return 0 if text == "kept" else 1
             if word == "refused":
-                raise ValueError(text)
+                raise Refused(text)
             if word == "trying":
                 trying = text
             else:

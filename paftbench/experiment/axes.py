@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from paftbench.errors import Refused
 from paftbench.experiment.shapes import plain_mapping
 from paftbench.records.formats import Label
 from paftbench.records.seeds import Seed
@@ -35,13 +36,13 @@ def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
     axes = []
     for name, choices in plain_mapping({} if content is None else content, where, None).items():
         if name in ("seed", "seeds"):
-            raise ValueError(f"{where}: {name} is no axis; use seeds, which all cells share")
+            raise Refused(f"{where}: {name} is no axis; use seeds, which all cells share")
         if isinstance(choices, Mapping) and choices:
             axes.append(_label_axis(name, choices, f"{where}.{name}"))
         elif isinstance(choices, list) and choices:
             axes.append(field_axis(name, choices))
         else:
-            raise ValueError(
+            raise Refused(
                 f"{where}.{name}: expected a list of values or labels with their changes, got {brief(choices)}"
             )
     return tuple(axes)
@@ -65,17 +66,17 @@ def parse_seeds(content: Any, where: str) -> tuple[Seed, ...]:
     """`5` is 0 to 4; a list is itself, its items seeds or pairs of a seed and a fault seed."""
     if _is_whole(content) and content >= 1:
         if content > MOST_SEEDS:
-            raise ValueError(f"{where}: seeds must be at most {MOST_SEEDS}, got {content}")
+            raise Refused(f"{where}: seeds must be at most {MOST_SEEDS}, got {content}")
         return tuple(map(Seed, range(content)))
     items = content if isinstance(content, list | tuple) else []
     pairs = [item if isinstance(item, list | tuple) and len(item) == 2 else [item] for item in items]
     if not pairs or any(not _is_whole(seed) or seed < 0 for pair in pairs for seed in pair):
-        raise ValueError(
+        raise Refused(
             f"{where}: seeds must be a number >= 1 or a list of numbers >= 0, got {brief(content)}; a pair of numbers "
             "in the list is [seed, fault_seed]"
         )
     if (largest := max(max(pair) for pair in pairs)) >= 2**63:
-        raise ValueError(f"{where}: seeds must be below 2**63, got {largest}")
+        raise Refused(f"{where}: seeds must be below 2**63, got {largest}")
     return tuple({str(seed): seed for seed in (Seed(*pair) for pair in pairs)}.values())
 
 
@@ -92,5 +93,5 @@ def _label(text: str, value: Any, where: str) -> Label:
 def _printable(label: str, where: str) -> str:
     """A label stands in names, which are lines of listings."""
     if not label or not label.isprintable() or len(label) > LONGEST_LABEL:
-        raise ValueError(f"{where}: a label must be 1 to {LONGEST_LABEL} printable characters, got {brief(label)}")
+        raise Refused(f"{where}: a label must be 1 to {LONGEST_LABEL} printable characters, got {brief(label)}")
     return label

@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
+from paftbench.errors import Missing, Refused
 from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
@@ -53,7 +54,7 @@ def overridden(
     for override in overrides:
         key, values = override.key, list(override.values)
         if keys.count(key) > 1:
-            raise ValueError(f"{key} is given {keys.count(key)} times; commas sweep, as in {key}=1,2")
+            raise Refused(f"{key} is given {keys.count(key)} times; commas sweep, as in {key}=1,2")
         if key == "grid" and not _has_axis(experiment, key):
             experiment = _with_grids(experiment, values)
         elif key in ("seed", "seeds"):
@@ -64,7 +65,7 @@ def overridden(
             experiment = _with_setting(experiment, key, values)
         elif key.partition(".")[0] not in fields:
             axes = [axis.name for axis in _all_axes(experiment)]
-            raise LookupError(f"unknown key {key!r}{did_you_mean(key, {*axes, *fields, *_SETTINGS, 'grid', 'seeds'})}")
+            raise Missing(f"unknown key {key!r}{did_you_mean(key, {*axes, *fields, *_SETTINGS, 'grid', 'seeds'})}")
         elif len(values) > 1:
             experiment = _swept(experiment, key, values)
         else:
@@ -128,11 +129,11 @@ def _check_axes(experiment: Experiment) -> None:
         axes = _axes_of(experiment, grid)
         trials += prod(len(axis.choices) for axis in axes) * len(grid.seeds or experiment.seeds or "1")
         if {"steps", "epochs"} <= {axis.name for axis in axes if axis.is_field}:
-            raise ValueError(
+            raise Refused(
                 f"{experiment.source}: grid {grid.name}: steps and epochs say the same: only one can be an axis"
             )
     if trials > MOST_TRIALS:
-        raise ValueError(f"{experiment.source}: more than {MOST_TRIALS} trials; split it into several experiments")
+        raise Refused(f"{experiment.source}: more than {MOST_TRIALS} trials; split it into several experiments")
 
 
 def _applies(spec: Mapping[str, Any], key: str) -> bool:
@@ -154,7 +155,7 @@ def _with_narrowed(experiment: Experiment, override: Override) -> Experiment:
     labels = {str(label) for axis in named if not axis.is_field for label, _ in axis.choices}
     for value in override.values:
         if labels and str(value) not in labels:
-            raise LookupError(f"axis {override.key} has no label {str(value)!r}{did_you_mean(str(value), labels)}")
+            raise Missing(f"axis {override.key} has no label {str(value)!r}{did_you_mean(str(value), labels)}")
 
     def narrowed(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(_narrowed(axis, override) if axis.name == override.key else axis for axis in axes)
@@ -192,7 +193,7 @@ def _require_target(experiment: Experiment, key: str) -> None:
     lists = [spec[field] for spec in specs if isinstance(spec.get(field), list)]
     items = [item for listed in lists for item in listed if isinstance(item, Mapping)]
     names = {str(item.get("name", item.get("model"))) for item in items}
-    raise LookupError(f"{key}: no {field[:-1]} of this experiment has the name{did_you_mean(key.split('.')[1], names)}")
+    raise Missing(f"{key}: no {field[:-1]} of this experiment has the name{did_you_mean(key.split('.')[1], names)}")
 
 
 def _reaches(experiment: Experiment, grid: Grid, key: str) -> bool:
@@ -213,7 +214,7 @@ def _with_grids(experiment: Experiment, values: list[Any]) -> Experiment:
     names = [grid.name for grid in experiment.grids]
     for value in values:
         if value not in names:
-            raise LookupError(f"no grid {value!r}{did_you_mean(str(value), names)}")
+            raise Missing(f"no grid {value!r}{did_you_mean(str(value), names)}")
     return replace(experiment, grids=tuple(grid for grid in experiment.grids if grid.name in values))
 
 
@@ -225,6 +226,6 @@ def _with_seeds(experiment: Experiment, key: str, values: list[Any]) -> Experime
 
 def _with_setting(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
     if len(values) > 1:
-        raise ValueError(f"{key} is a setting of the whole experiment: it takes one value, got {values!r}")
+        raise Refused(f"{key} is a setting of the whole experiment: it takes one value, got {values!r}")
     check_settings({key: values[0]}, f"{key}={values[0]}")
     return replace(experiment, **{key: values[0]})

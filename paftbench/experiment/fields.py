@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from paftbench.errors import Missing, Refused
 from paftbench.suggest import did_you_mean
 
 _LISTS = {"faults": "fault", "mitigations": "mitigation"}
@@ -19,7 +20,7 @@ def merged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     """
     given = [name for name in _LENGTHS if changes.get(name) is not None]
     if len(given) > 1:
-        raise ValueError(f"steps and epochs say the same: give one, got {changes['steps']!r} and {changes['epochs']!r}")
+        raise Refused(f"steps and epochs say the same: give one, got {changes['steps']!r} and {changes['epochs']!r}")
     kept = {key: value for key, value in spec.items() if not given or key not in _LENGTHS}
     return _merged(kept, changes)
 
@@ -43,7 +44,7 @@ def set_field(spec: dict[str, Any], key: str, value: Any) -> None:
     for depth, part in enumerate(path):
         at = _entry(at, part, key, path[depth - 1] if depth else "")
     if isinstance(at, list):
-        raise ValueError(f"{key}: expected a field after the name, as in {key}.degree")
+        raise Refused(f"{key}: expected a field after the name, as in {key}.degree")
     at[last] = value
 
 
@@ -60,12 +61,12 @@ def _entry(at: Any, part: str, key: str, parent: str) -> Any:
     if isinstance(at, list):
         names = {str(item.get("name", item.get("model"))): item for item in at if isinstance(item, Mapping)}
         if part not in names:
-            raise LookupError(f"{key}: no {_LISTS.get(parent, parent)} {part!r}{did_you_mean(part, names)}")
+            raise Missing(f"{key}: no {_LISTS.get(parent, parent)} {part!r}{did_you_mean(part, names)}")
         return names[part]
     if at.get(part) is None:
         at[part] = [] if part in _LISTS else {}
     if not isinstance(at[part], dict | list):
-        raise ValueError(f"{key}: {part} is {at[part]!r}, it has no fields")
+        raise Refused(f"{key}: {part} is {at[part]!r}, it has no fields")
     return at[part]
 
 

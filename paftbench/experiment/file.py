@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
+from paftbench.errors import Missing, Refused
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
@@ -62,7 +63,7 @@ class Experiment:
         if name == self.scale:
             return self
         if name not in self.scales:
-            raise LookupError(f"{self.source}: no scale {name!r}{did_you_mean(name, [self.scale, *self.scales])}")
+            raise Missing(f"{self.source}: no scale {name!r}{did_you_mean(name, [self.scale, *self.scales])}")
         scale = self.scales[name]
         return replace(
             self,
@@ -96,7 +97,7 @@ def _read(name_or_path: str) -> Experiment:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise LookupError(f"experiment file {name_or_path} does not exist")
+            raise Missing(f"experiment file {name_or_path} does not exist")
         return parse_experiment(read_yaml_file(path), str(path))
     shipped = shipped_experiments()
     if name_or_path in shipped:
@@ -105,8 +106,8 @@ def _read(name_or_path: str) -> Experiment:
     if path.is_file():
         return parse_experiment(read_yaml_file(path), str(path))
     if path.is_dir():
-        raise LookupError(f"{name_or_path} is a directory; expected an experiment: a YAML file or a shipped name")
-    raise LookupError(f"no experiment {name_or_path!r}{did_you_mean(name_or_path, shipped)}")
+        raise Missing(f"{name_or_path} is a directory; expected an experiment: a YAML file or a shipped name")
+    raise Missing(f"no experiment {name_or_path!r}{did_you_mean(name_or_path, shipped)}")
 
 
 def shipped_experiments() -> dict[str, Traversable]:
@@ -127,9 +128,9 @@ def parse_experiment(content: Any, source: str) -> Experiment:
     values = plain_mapping(content, source, ["schema", *_fields_of(Experiment)])
     schema = values.pop("schema", SCHEMA)
     if isinstance(schema, bool) or schema != SCHEMA:
-        raise ValueError(f"{source}: schema {brief(schema)} is not {SCHEMA}, the one this version reads")
+        raise Refused(f"{source}: schema {brief(schema)} is not {SCHEMA}, the one this version reads")
     if not isinstance(values.get("name"), str) or not _NAME.fullmatch(values["name"]):
-        raise ValueError(f"{source}: name must be words joined by '/', got {brief(values.get('name'))}")
+        raise Refused(f"{source}: name must be words joined by '/', got {brief(values.get('name'))}")
     check_settings(values, source)
     for key in ("about", "cost"):
         values[key] = text_of(values, key, source)
@@ -150,27 +151,25 @@ def check_settings(values: Mapping[str, Any], where: str) -> None:
     """`ValueError` for a setting of the whole experiment that is out of its range."""
     for key in ("golden", "clean", "averaging_limit"):
         if not isinstance(values.get(key, True), bool):
-            raise ValueError(f"{where}: {key} must be true or false, got {brief(values[key])}")
+            raise Refused(f"{where}: {key} must be true or false, got {brief(values[key])}")
     judge, tolerance = values.get("judge", "worst_rank"), values.get("tolerance", 0.0)
     if judge not in get_args(Judge):
-        raise ValueError(f"{where}: judge {brief(judge)} is not known{did_you_mean(str(judge), get_args(Judge))}")
+        raise Refused(f"{where}: judge {brief(judge)} is not known{did_you_mean(str(judge), get_args(Judge))}")
     if not _is_number(tolerance) or tolerance < 0:
-        raise ValueError(f"{where}: tolerance (in the metric's unit) must be a number >= 0, got {brief(tolerance)}")
+        raise Refused(f"{where}: tolerance (in the metric's unit) must be a number >= 0, got {brief(tolerance)}")
 
 
 def _grids(content: Any, source: str) -> tuple[Grid, ...]:
     if not isinstance(content, list) or not content:
-        raise ValueError(f"{source}: grids must be a list with at least one grid, got {brief(content)}")
+        raise Refused(f"{source}: grids must be a list with at least one grid, got {brief(content)}")
     grids: list[Grid] = []
     for i, item in enumerate(content):
         values = plain_mapping(item, f"{source}: grids[{i}]", _fields_of(Grid))
         name = values.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-            raise ValueError(
-                f"{source}: grids[{i}]: name must be a word other than golden and clean, got {brief(name)}"
-            )
+            raise Refused(f"{source}: grids[{i}]: name must be a word other than golden and clean, got {brief(name)}")
         if name in [grid.name for grid in grids]:
-            raise ValueError(f"{source}: two grids are called {name!r}")
+            raise Refused(f"{source}: two grids are called {name!r}")
         where = f"{source}: grid {name}"
         grids.append(
             Grid(
@@ -186,7 +185,7 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
 def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectation, ...]:
     items = [] if content is None else content
     if not isinstance(items, list):
-        raise ValueError(f"{where}: expected a list, got {brief(content)}")
+        raise Refused(f"{where}: expected a list, got {brief(content)}")
     known = sorted({"grid", "seed", "mitigation", *(axis.name for axis in axes)})
     return tuple(_expectation(item, f"{where}[{i}]", known) for i, item in enumerate(items))
 
@@ -197,17 +196,17 @@ def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
     values["where"] = {key: tuple(value) if isinstance(value, list) else value for key, value in selected.items()}
     for key, labels in values["where"].items():
         if labels == ():
-            raise ValueError(f"{where}.where: {key} lists no label")
+            raise Refused(f"{where}.where: {key} lists no label")
     if not isinstance(values.get("value"), str):
-        raise ValueError(f"{where}: value must name a measured value, got {brief(values.get('value'))}")
+        raise Refused(f"{where}: value must name a measured value, got {brief(values.get('value'))}")
     if not any(bound in values for bound in BOUNDS):
-        raise ValueError(f"{where}: a bound is missing, one of {', '.join(BOUNDS)}")
+        raise Refused(f"{where}: a bound is missing, one of {', '.join(BOUNDS)}")
     for bound in ("at_least", "at_most"):
         if bound in values and not _is_number(values[bound]):
-            raise ValueError(f"{where}: {bound} must be a number, got {brief(values[bound])}")
+            raise Refused(f"{where}: {bound} must be a number, got {brief(values[bound])}")
     never = values.get("never", [])
     if not isinstance(never, list) or not all(isinstance(outcome, str) for outcome in never):
-        raise ValueError(f"{where}: never must be a list of outcomes, got {brief(never)}")
+        raise Refused(f"{where}: never must be a list of outcomes, got {brief(never)}")
     values["never"] = tuple(never)
     try:
         return Expectation(**values)

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from paftbench.errors import Refused
 from paftbench.experiment.strikes import expected_strikes, layout_of
 from paftbench.faults.schedules import Burst
 from paftbench.mitigations.contract import Mitigation
@@ -23,9 +24,9 @@ def check_faults(trial: Trial, where: str) -> None:
     dtype = DTYPES[trial.precision]
     for fault in trial.faults:
         if dtype not in fault.model.dtypes:
-            raise ValueError(f"{where}: fault {fault.name!r} cannot strike {trial.precision} gradients")
+            raise Refused(f"{where}: fault {fault.name!r} cannot strike {trial.precision} gradients")
         if fault.site is Site.OPTIMIZER_STATE and not trial.optimizer.state_kinds:
-            raise ValueError(
+            raise Refused(
                 f"{where}: fault {fault.name!r}: site 'optimizer_state' needs an optimizer that keeps state, got "
                 f"{trial.optimizer.name} with optimizer.momentum {trial.optimizer.momentum:g}"
             )
@@ -33,7 +34,7 @@ def check_faults(trial: Trial, where: str) -> None:
             try:
                 layout_of(trial.workload).select(fault.parameters)
             except ValueError as error:
-                raise ValueError(f"{where}: fault {fault.name!r}: {error}") from None
+                raise Refused(f"{where}: fault {fault.name!r}: {error}") from None
 
 
 def warnings_of(planned: Iterable[Planned]) -> list[str]:

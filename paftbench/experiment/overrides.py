@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from paftbench.errors import Refused
 from paftbench.experiment.yaml_text import read_yaml
 from paftbench.suggest import LONGEST_REPR
 
@@ -26,12 +27,12 @@ def parse_override(text: str) -> Override:
     key, equals, value = text.partition("=")
     key, where = key.strip(), text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
     if not equals or not key or len(key) > LONGEST_REPR:
-        raise ValueError(f"expected KEY=VALUE, got {where!r}")
+        raise Refused(f"expected KEY=VALUE, got {where!r}")
     if not value.strip():
-        raise ValueError(f"{where}: a value is missing (null is written as null)")
+        raise Refused(f"{where}: a value is missing (null is written as null)")
     pieces = split_sweep(value)
     if len(pieces) > 1 and not all(piece.strip() for piece in pieces):
-        raise ValueError(f"{where}: a value between commas is empty")
+        raise Refused(f"{where}: a value between commas is empty")
     return Override(key=key, values=tuple(read_yaml(piece, where) for piece in pieces))
 
 

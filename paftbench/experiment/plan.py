@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from paftbench.errors import Missing, Refused
 from paftbench.experiment.cells import Cell, Choices, cells_of, name_of, overridden
 from paftbench.experiment.file import Experiment
 from paftbench.experiment.forecast import check_faults
@@ -56,9 +57,9 @@ def plan(
         own = identities.id(draft.trial)
         if draft.is_cell and names.setdefault((draft.grid, own), draft.name) != draft.name:
             both = f"{names[draft.grid, own]} and {draft.name}"
-            raise ValueError(f"{experiment.source}: {both} are the same trial: an axis between them changes nothing")
+            raise Refused(f"{experiment.source}: {both} are the same trial: an axis between them changes nothing")
         if own not in planned and ids.setdefault(draft.name, own) != own:
-            raise ValueError(f"{experiment.source}: two different trials are called {draft.name}: change a label")
+            raise Refused(f"{experiment.source}: two different trials are called {draft.name}: change a label")
         planned.setdefault(
             own,
             Planned(
@@ -77,7 +78,7 @@ def plan(
             ),
         )
     if not planned:
-        raise LookupError(f"{experiment.source}: no trial is left")
+        raise Missing(f"{experiment.source}: no trial is left")
     return list(planned.values())
 
 
@@ -108,11 +109,12 @@ class _Identities:
     def _fingerprint(self, workload: Workload) -> DataId:
         try:
             return workload.data_id()
-        except LookupError:
+        except (ValueError, LookupError) as error:
             name = getattr(workload, "data", None)
-            if self._data_needed or not isinstance(name, str):
-                raise
-            return DataId(name=name, sha256=ABSENT)
+            if isinstance(error, LookupError) and not self._data_needed and isinstance(name, str):
+                return DataId(name=name, sha256=ABSENT)
+            # A workload of the user's says in Python's own words what is wrong.
+            raise error if isinstance(error, Refused) else Refused(f"workload {workload.name}: {error}") from error
 
     def resolved(self, trial: Trial) -> Trial:
         return trial.resolved(device="cuda" if self.device == "cuda" else "cpu")
@@ -142,7 +144,7 @@ def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
     where = f"{experiment.source}: {cell.grid}"
     trial = parse_trial(cell.spec, where)
     if trial.device == "cuda" and device != "cuda":
-        raise ValueError(f"{where}: device cuda is asked for, but torch sees no GPU")
+        raise Refused(f"{where}: device cuda is asked for, but torch sees no GPU")
     check_faults(trial, where)
     return trial
 
@@ -173,9 +175,7 @@ def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
 def _seeds_of(cell: Cell, trial: Trial, source: str) -> Sequence[Seed]:
     """The cell's; without faults no trial differs in the faults' seed."""
     if any(seed.fault_seed is not None for seed in cell.seeds) and trial.fault_seed is not None:
-        raise ValueError(
-            f"{source}: {cell.grid}: fault_seed {trial.fault_seed} stands beside seeds that list it in pairs"
-        )
+        raise Refused(f"{source}: {cell.grid}: fault_seed {trial.fault_seed} stands beside seeds that list it in pairs")
     return cell.seeds if trial.faults else _faultless(cell.seeds)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from paftbench.errors import Refused
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.records.seeds import Seed
@@ -49,7 +50,7 @@ def parse_scales(
     for name, item in plain_mapping({} if content is None else content, where, None).items():
         own = f"{where}.{name}"
         if name == SMALL:
-            raise ValueError(f"{own}: the file itself is the scale {SMALL}")
+            raise Refused(f"{own}: the file itself is the scale {SMALL}")
         values = plain_mapping(item, own, Scale.__dataclass_fields__)
         every = [*axes, *(axis for grid in grids.values() for axis in grid)]
         parts = optional_mapping(values, "grids", f"{own}.", grids)
@@ -72,5 +73,5 @@ def _change(values: Mapping[str, Any], where: str, known: Sequence[Axis]) -> dic
     names = {axis.name for axis in known}
     for axis in axes:
         if axis.name not in names:
-            raise ValueError(f"{where}.axes: the file has no axis {axis.name!r}{did_you_mean(axis.name, names)}")
+            raise Refused(f"{where}.axes: the file has no axis {axis.name!r}{did_you_mean(axis.name, names)}")
     return {"set": optional_mapping(values, "set", f"{where}."), "axes": axes}

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from paftbench.errors import Refused
+
 _TOKEN = re.compile(r"\s*(\(|\)|[^\s()]+)")
 MOST_TOKENS: Final = 100  # each may stand inside all others
 Predicate = Callable[[str], bool]
@@ -13,13 +15,13 @@ def parse_selection(expression: str) -> Predicate:
     """A predicate on names from words joined by `and`, `or`, `not` and parentheses; `ValueError` where it is none."""
     tokens = _TOKEN.findall(expression)
     if not tokens:
-        raise ValueError("-k: the expression is empty")
+        raise Refused("-k: the expression is empty")
     if len(tokens) > MOST_TOKENS:
-        raise ValueError(f"-k: an expression has at most {MOST_TOKENS} words and parentheses, got {len(tokens)}")
+        raise Refused(f"-k: an expression has at most {MOST_TOKENS} words and parentheses, got {len(tokens)}")
     parser = _Parser(tokens, expression)
     predicate = parser.either()
     if parser.tokens:
-        raise ValueError(f"-k {expression!r}: unexpected {parser.tokens[0]!r}")
+        raise Refused(f"-k {expression!r}: unexpected {parser.tokens[0]!r}")
     return lambda name: predicate(name.lower())
 
 
@@ -52,11 +54,11 @@ class _Parser:
         if self._accept("("):
             inner = self.either()
             if not self._accept(")"):
-                raise ValueError(f"-k {self.expression!r}: a parenthesis is not closed")
+                raise Refused(f"-k {self.expression!r}: a parenthesis is not closed")
             return inner
         if not self.tokens or self.tokens[0] in (")", "and", "or"):
             got = repr(self.tokens[0]) if self.tokens else "the end"
-            raise ValueError(f"-k {self.expression!r}: expected a part of a name, got {got}")
+            raise Refused(f"-k {self.expression!r}: expected a part of a name, got {got}")
         word = self.tokens.pop(0).lower()
         return lambda name: word in name
 

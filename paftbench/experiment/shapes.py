@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from paftbench.errors import Refused
 from paftbench.suggest import brief, did_you_mean
 
 
 def plain_mapping(content: Any, where: str, known: Any) -> dict[str, Any]:
     """A copy of a YAML mapping whose keys are all in `known` (None: any); `ValueError` of one line otherwise."""
     if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: expected a mapping, got {brief(content)}")
+        raise Refused(f"{where}: expected a mapping, got {brief(content)}")
     for key in content:
         if known is not None and key not in known:
-            raise ValueError(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), known)}")
+            raise Refused(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), known)}")
     return {str(key): value for key, value in content.items()}
 
 
@@ -25,5 +26,5 @@ def text_of(values: Mapping[str, Any], key: str, where: str) -> str:
     """A text for people, which may be left out or be a number."""
     value = values.get(key)
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        raise ValueError(f"{where}: {key} must be a text, got {brief(value)}")
+        raise Refused(f"{where}: {key} must be a text, got {brief(value)}")
     return "" if value is None else str(value)

@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from paftbench.errors import Refused
 from paftbench.faults.model import Fault, FaultModel, RandomRanks
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import Site
@@ -101,9 +102,9 @@ def _expected(model: FaultModel, size: int, step: int, dtype: torch.dtype, name:
     try:
         value = float(model.expected(size, step, dtype))
     except Exception as error:
-        raise ValueError(f"fault {name!r}: {model.name}.expected() raised {type(error).__name__}: {error}") from error
+        raise Refused(f"fault {name!r}: {model.name}.expected() raised {type(error).__name__}: {error}") from error
     if not (isfinite(value) and value >= 0):
-        raise ValueError(f"fault {name!r}: {model.name}.expected() must be a finite number >= 0, got {value!r}")
+        raise Refused(f"fault {name!r}: {model.name}.expected() must be a finite number >= 0, got {value!r}")
     return value
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from paftbench.errors import Refused
+
 LONGEST: Final = 64 * 1024  # characters of a text
 DEEPEST: Final = 40  # mappings and lists inside each other
 LARGEST: Final = 2**64  # no field of a trial holds a larger integer
@@ -64,8 +66,8 @@ class _Loader(yaml.SafeLoader):
         return found
 
 
-def _refusal(at: Any, problem: str) -> ValueError:
-    return ValueError(f"line {at.start_mark.line + 1}: {problem}")
+def _refusal(at: Any, problem: str) -> Refused:
+    return Refused(f"line {at.start_mark.line + 1}: {problem}")
 
 
 def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
@@ -135,16 +137,16 @@ for _tag, _make in (
 def read_yaml(text: str, where: str) -> Any:
     """The value of a YAML text, keys as text; `ValueError` of one line that starts with `where`."""
     if len(text) > LONGEST:
-        raise ValueError(f"{where} is too long: {len(text)} characters, an experiment has at most {LONGEST}")
+        raise Refused(f"{where} is too long: {len(text)} characters, an experiment has at most {LONGEST}")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ValueError(f"{where} is not YAML: {place}{problem}") from None
+        raise Refused(f"{where} is not YAML: {place}{problem}") from None
     except ValueError as error:
-        raise ValueError(f"{where}, {error}") from None
+        raise Refused(f"{where}, {error}") from None
 
 
 def read_yaml_file(path: Path) -> Any:
@@ -154,5 +156,5 @@ def read_yaml_file(path: Path) -> Any:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not YAML: it is not UTF-8 text") from None
+        raise Refused(f"{path} is not YAML: it is not UTF-8 text") from None
     return read_yaml(text, str(path))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.bits import as_integers
+from paftbench.errors import Refused
 from paftbench.faults.draws import Part
 from paftbench.faults.log import InjectionLog, Row
 from paftbench.faults.model import DenseFault, Fault, SparseFault, check_faults
@@ -54,7 +55,7 @@ class Injector:
         check_faults(faults, ranks.world_size)
         for fault in faults:
             if fault.site not in BUILT_SITES:
-                raise ValueError(f"fault {fault.name!r}: site {str(fault.site)!r} cannot be struck yet")
+                raise Refused(f"fault {fault.name!r}: site {str(fault.site)!r} cannot be struck yet")
         self.covers = [Cover.of(fault, layout, seed) for fault in faults]
         self.states: dict[tuple[str, str | None], dict[str, Tensor]] = {}
         for fault in faults:

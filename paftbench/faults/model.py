@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.faults.draws import Draws
 from paftbench.faults.schedules import EVERY_STEP, Schedule, parse_schedule, schedule_spec
 from paftbench.plugins import build, field_values, find
@@ -41,10 +42,10 @@ class FaultModel:
 
     def __post_init__(self) -> None:
         if self.unit not in self.units:
-            raise ValueError(f"unit {self.unit!r} is not one of {self.name}{did_you_mean(self.unit, self.units)}")
+            raise Refused(f"unit {self.unit!r} is not one of {self.name}{did_you_mean(self.unit, self.units)}")
         low, high = self.units[self.unit]
         if not (isfinite(self.degree) and low <= self.degree <= high):
-            raise ValueError(f"degree ({self.unit}) must be within [{low:g}, {high:g}], got {self.degree!r}")
+            raise Refused(f"degree ({self.unit}) must be within [{low:g}, {high:g}], got {self.degree!r}")
 
     def check(self, dtype: torch.dtype) -> None:
         """`ValueError` where the fields do not fit numbers of this type."""
@@ -131,12 +132,12 @@ def check_faults(faults: Sequence[Fault], world_size: int) -> None:
     names = [fault.name for fault in faults]
     for fault in faults:
         if names.count(fault.name) > 1:
-            raise ValueError(f"faults: the name {fault.name!r} is given twice, and names tell draws apart; set name")
+            raise Refused(f"faults: the name {fault.name!r} is given twice, and names tell draws apart; set name")
         for rank in fault.ranks if isinstance(fault.ranks, tuple) else ():
             if rank >= world_size:
-                raise ValueError(f"fault {fault.name!r}: rank {rank} is not below world_size {world_size}")
+                raise Refused(f"fault {fault.name!r}: rank {rank} is not below world_size {world_size}")
         if isinstance(fault.ranks, RandomRanks) and fault.ranks.count > world_size:
-            raise ValueError(f"fault {fault.name!r}: {fault.ranks.count} random ranks of {world_size}")
+            raise Refused(f"fault {fault.name!r}: {fault.ranks.count} random ranks of {world_size}")
 
 
 _OWN_FIELDS = ("name", "model", "site", "ranks", "parameters", "persistence", "schedule")
@@ -145,14 +146,14 @@ _OWN_FIELDS = ("name", "model", "site", "ranks", "parameters", "persistence", "s
 def parse_fault(spec: Mapping[str, Any], where: str) -> Fault:
     """A fault from its YAML mapping, where the fault model's fields stand beside the fault's own."""
     if not isinstance(spec, Mapping) or "model" not in spec:
-        raise ValueError(f"{where}: expected a mapping with a fault model under 'model', got {brief(spec)}")
+        raise Refused(f"{where}: expected a mapping with a fault model under 'model', got {brief(spec)}")
     cls = find("fault_models", spec["model"])
     own = {key: value for key, value in spec.items() if key in _OWN_FIELDS}
     values = {key: value for key, value in spec.items() if key not in _OWN_FIELDS}
     names = [*field_values_of(cls), *_OWN_FIELDS]
     for key in values:
         if key not in names:
-            raise ValueError(f"{where} ({spec['model']}): unknown key {brief(key)}{did_you_mean(str(key), names)}")
+            raise Refused(f"{where} ({spec['model']}): unknown key {brief(key)}{did_you_mean(str(key), names)}")
     model: FaultModel = build(cls, values, f"{where} ({spec['model']})")
     return Fault(
         name=_text(own.get("name", cls.name), f"{where}.name"),
@@ -190,24 +191,22 @@ def field_values_of(cls: type[FaultModel]) -> list[str]:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{where}: expected a name, got {brief(value)}")
+        raise Refused(f"{where}: expected a name, got {brief(value)}")
     if not value.isprintable() or "." in value:
-        raise ValueError(f"{where}: a name has printable characters and no '.', got {brief(value)}")
+        raise Refused(f"{where}: a name has printable characters and no '.', got {brief(value)}")
     return value
 
 
 def _parse_site(value: Any, model: FaultModel, where: str) -> Site:
     if value not in list(Site):
-        raise ValueError(
-            f"{where}.site: {brief(value)} is not a site{did_you_mean(str(value), [str(s) for s in Site])}"
-        )
+        raise Refused(f"{where}.site: {brief(value)} is not a site{did_you_mean(str(value), [str(s) for s in Site])}")
     site = Site(value)
     if site not in model.sites:
         legal = ", ".join(sorted(model.sites))
-        raise ValueError(f"{where}.site: fault model {model.name} cannot strike {value!r}; it can strike {legal}")
+        raise Refused(f"{where}.site: fault model {model.name} cannot strike {value!r}; it can strike {legal}")
     if site not in BUILT_SITES:
         legal = ", ".join(sorted(BUILT_SITES))
-        raise ValueError(f"{where}.site: {value!r} cannot be struck yet; this version strikes {legal}")
+        raise Refused(f"{where}.site: {value!r} cannot be struck yet; this version strikes {legal}")
     return site
 
 
@@ -219,9 +218,9 @@ def _parse_ranks(value: Any, where: str) -> Literal["all"] | tuple[int, ...] | R
     listed = [value] if _is_count(value, 0) else value
     if isinstance(listed, Sequence) and not isinstance(listed, str) and listed and all(_is_count(r, 0) for r in listed):
         if len(set(listed)) != len(listed):
-            raise ValueError(f"{where}.ranks: a rank is listed twice, got {brief(value)}")
+            raise Refused(f"{where}.ranks: a rank is listed twice, got {brief(value)}")
         return tuple(sorted(listed))
-    raise ValueError(f"{where}.ranks: expected all, a list of ranks or {{random: k}}, got {brief(value)}")
+    raise Refused(f"{where}.ranks: expected all, a list of ranks or {{random: k}}, got {brief(value)}")
 
 
 def _is_count(value: Any, low: int) -> bool:
@@ -233,10 +232,10 @@ def _parse_patterns(value: Any, where: str) -> str | tuple[str, ...]:
         return value
     if isinstance(value, Sequence) and value and all(isinstance(pattern, str) for pattern in value):
         return tuple(value)
-    raise ValueError(f"{where}.parameters: expected a glob or a list of globs over parameter names, got {brief(value)}")
+    raise Refused(f"{where}.parameters: expected a glob or a list of globs over parameter names, got {brief(value)}")
 
 
 def _parse_persistence(value: Any, where: str) -> Literal["transient", "permanent"]:
     if value == "transient" or value == "permanent":
         return value
-    raise ValueError(f"{where}.persistence: expected transient or permanent, got {brief(value)}")
+    raise Refused(f"{where}.persistence: expected transient or permanent, got {brief(value)}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from paftbench.errors import Refused
 from paftbench.faults.draws import generator_of
 from paftbench.plugins import build, field_values
 from paftbench.suggest import brief, did_you_mean
@@ -42,7 +43,7 @@ class Probability(Schedule):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.p <= 1.0:
-            raise ValueError(f"p (probability of a strike at a step) must be within [0, 1], got {self.p!r}")
+            raise Refused(f"p (probability of a strike at a step) must be within [0, 1], got {self.p!r}")
 
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return bool(generator_of(*key, "schedule").random() < self.p)
@@ -62,7 +63,7 @@ class Burst(Schedule):
 
     def __post_init__(self) -> None:
         if self.every < 1 or not 1 <= self.length <= self.every:
-            raise ValueError(f"every and length must satisfy 1 <= length <= every, got {self.length} and {self.every}")
+            raise Refused(f"every and length must satisfy 1 <= length <= every, got {self.length} and {self.every}")
 
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return (step - self.offset + 1) % self.every < self.length
@@ -85,7 +86,7 @@ class Steps(Schedule):
 
     def __post_init__(self) -> None:
         if any(step < 0 for step in self.steps):
-            raise ValueError(f"steps (steps count from 0) must not be negative, got {brief(list(self.steps))}")
+            raise Refused(f"steps (steps count from 0) must not be negative, got {brief(list(self.steps))}")
 
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return self._before(step + 1) > self._before(step)
@@ -111,7 +112,7 @@ class Window(Schedule):
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
-            raise ValueError(f"start and stop must satisfy 0 <= start < stop, got {self.start} and {self.stop}")
+            raise Refused(f"start and stop must satisfy 0 <= start < stop, got {self.start} and {self.stop}")
 
     def strikes(self, step: int, key: tuple[int | str, ...]) -> bool:
         return self.start <= step < self.stop
@@ -129,7 +130,7 @@ def parse_schedule(spec: Any, where: str) -> Schedule:
     mapping = spec if isinstance(spec, Mapping) else {"kind": spec}
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{where}: {brief(kind)} is not a schedule{did_you_mean(str(kind), _KINDS)}")
+        raise Refused(f"{where}: {brief(kind)} is not a schedule{did_you_mean(str(kind), _KINDS)}")
     return build(_KINDS[kind], {key: value for key, value in mapping.items() if key != "kind"}, where)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.bits import as_integers
+from paftbench.errors import Refused
 from paftbench.faults.draws import Draws, Key, generator_of
 from paftbench.faults.model import DenseFault, Fault, RandomRanks, SparseFault
 from paftbench.ranks.axis import Ranks
@@ -90,9 +91,9 @@ def _check_dtypes(fault: Fault, dtypes: AbstractSet[torch.dtype], what: str) -> 
     model = fault.model
     for dtype in dtypes:
         if dtype not in model.dtypes:
-            raise ValueError(f"fault {fault.name!r}: fault model {model.name} cannot strike {dtype} {what}")
+            raise Refused(f"fault {fault.name!r}: fault model {model.name} cannot strike {dtype} {what}")
     if len(dtypes) > 1 and isinstance(model, SparseFault) and model.unit == "per_bit":
-        raise ValueError(f"fault {fault.name!r}: per_bit needs {what} of one dtype, got {sorted(map(str, dtypes))}")
+        raise Refused(f"fault {fault.name!r}: per_bit needs {what} of one dtype, got {sorted(map(str, dtypes))}")
     for dtype in dtypes:
         model.check(dtype)
 

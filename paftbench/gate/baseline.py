@@ -9,6 +9,7 @@ from typing import Any, Final
 from paftbench.analysis.cells import flat, overhead
 from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.errors import Refused
 from paftbench.gate.trajectory import end_of, machine_of, tail_of, windows_of
 from paftbench.records.seeds import Seed, parse_seed
 from paftbench.records.shape import COUNT, MAPPING, NUMBER, TEXT, Each, Fields, Table
@@ -77,10 +78,10 @@ def make(sweep: Sweep) -> dict[str, Any]:
     """
     for run in sweep.selected:
         if run.outcome in ("missing", "error"):
-            raise ValueError(f"no baseline is written: {run.name} {_ENDED[run.outcome]}")
+            raise Refused(f"no baseline is written: {run.name} {_ENDED[run.outcome]}")
     machines = {encode_line(machine_of(run)) for run in sweep.selected}
     if len(machines) > 1:
-        raise ValueError("no baseline is written: the trials come from several machines; run them with --force")
+        raise Refused("no baseline is written: the trials come from several machines; run them with --force")
     first = sweep.selected[0]
     fields = {cell_name(run): _fields(run) for run in sweep.selected}
     common = {key: value for key, value in fields[cell_name(first)].items() if _is_common(key, value, fields)}
@@ -114,7 +115,7 @@ def read(path: Path) -> Baseline:
     """`ValueError` of one line for a file that is no baseline, or one of another schema."""
     values = read_json(path)
     if values.get("schema") != SCHEMA:
-        raise ValueError(f"{path} has schema {values.get('schema')!r}; this version reads baselines of schema {SCHEMA}")
+        raise Refused(f"{path} has schema {values.get('schema')!r}; this version reads baselines of schema {SCHEMA}")
     _FILE.check(values, f"{path} is no baseline: it")
     entries, cells, metrics = {}, {}, {}
     for name, cell in values["cells"].items():
@@ -124,7 +125,7 @@ def read(path: Path) -> Baseline:
             _ENTRY.check(entry, f"{path}: {name}/s{seed}")
             sample = parse_seed(seed)
             if sample is None:
-                raise ValueError(f"{path}: {name}: a seed must be a number, or two as in 0-f100, got {seed!r}")
+                raise Refused(f"{path}: {name}: a seed must be a number, or two as in 0-f100, got {seed!r}")
             known = {key: entry[key] for key in _ENTRY.needed}
             entries[name, sample] = Entry(**known | {"windows": tuple(entry["windows"])})
     own = {key: values[key] for key in _FILE.needed if key != "cells"}
@@ -140,22 +141,22 @@ def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
     first = sweep.selected[0]
     experiment, anew = str(first.planned["experiment"]), f"make it anew with: {again}"
     if baseline.experiment != experiment:
-        raise ValueError(f"{baseline.source} is a baseline of {baseline.experiment}, not of {experiment}")
+        raise Refused(f"{baseline.source} is a baseline of {baseline.experiment}, not of {experiment}")
     if baseline.judge != first.judge:
-        raise ValueError(f"{baseline.source} was judged by {baseline.judge}, this by {first.judge}; {anew}")
+        raise Refused(f"{baseline.source} was judged by {baseline.judge}, this by {first.judge}; {anew}")
     for name, sha256 in _data(sweep.selected).items():
         if baseline.data.get(name) != sha256:
             known = str(baseline.data.get(name, "no such data"))[:12]
-            raise ValueError(f"{baseline.source} is of other data: {name} was {known}, is {sha256[:12]}; {anew}")
+            raise Refused(f"{baseline.source} is of other data: {name} was {known}, is {sha256[:12]}; {anew}")
     wanted = {(cell_name(run), run.sample): run for run in sweep.selected}
     for key, run in wanted.items():
         if key[0] in baseline.cells:
             _check_fields(baseline, run, anew)
         if key not in baseline.entries:
-            raise ValueError(f"{baseline.source} has no trial {run.name}; {anew}")
+            raise Refused(f"{baseline.source} has no trial {run.name}; {anew}")
     for name, seed in baseline.entries:
         if (name, seed) not in wanted:
-            raise ValueError(f"{baseline.source} has a trial {name}/s{seed}, which this sweep has not; {anew}")
+            raise Refused(f"{baseline.source} has a trial {name}/s{seed}, which this sweep has not; {anew}")
 
 
 def _check_fields(baseline: Baseline, run: Run, anew: str) -> None:
@@ -164,7 +165,7 @@ def _check_fields(baseline: Baseline, run: Run, anew: str) -> None:
     for field in dict.fromkeys([*now, *then]):
         if now.get(field) != then.get(field):
             was, now_is = encode_line({"": then.get(field)})[4:-2], encode_line({"": now.get(field)})[4:-2]
-            raise ValueError(f"{baseline.source}: {run.name}: {field} was {was}, is {now_is}; {anew}")
+            raise Refused(f"{baseline.source}: {run.name}: {field} was {was}, is {now_is}; {anew}")
 
 
 _ENDED: Final = {"missing": "has not run", "error": "ended in error"}

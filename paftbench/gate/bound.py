@@ -11,6 +11,7 @@ from paftbench.analysis.cost import extra_share
 from paftbench.analysis.quality import chance, worse_by
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
+from paftbench.errors import Refused
 from paftbench.gate.baseline import Baseline, Entry, cell_name
 from paftbench.gate.expectations import finding_of
 from paftbench.gate.finding import Finding
@@ -77,7 +78,7 @@ def compare_bounds(baseline: Baseline, sweep: Sweep, margin: float) -> list[Find
 def check_margin(margin: float, source: str) -> None:
     """`ValueError` for an experiment whose tolerance leaves no margin."""
     if not margin > 0:
-        raise ValueError(
+        raise Refused(
             f"{source}: --mode bound needs a tolerance > 0 (how much worse than the baseline still passes, in the "
             f"metric's unit), got {margin:g}"
         )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.errors import Missing, Refused
 from paftbench.records.expectation import DEGRADED, Expectation
 from paftbench.suggest import did_you_mean
 
@@ -38,13 +39,11 @@ def select(expectations: Sequence[Expectation], sweep: Sweep, source: str) -> li
         chosen = tuple(part for cell in found if (part := _part(cell, expectation)) is not None)
         if not chosen:
             nearest = _nearest(expectation.where, found)
-            raise LookupError(f"{source}: {place}.where selects no cell of this sweep; {nearest}")
+            raise Missing(f"{source}: {place}.where selects no cell of this sweep; {nearest}")
         if (idle := _idle(expectation, chosen)) is not None:
             key, label = idle
             nearest = _nearest({**expectation.where, key: label}, found)
-            raise LookupError(
-                f"{source}: {place}.where selects no cell with {key} {label!r}, which it lists; {nearest}"
-            )
+            raise Missing(f"{source}: {place}.where selects no cell with {key} {label!r}, which it lists; {nearest}")
         for cell in chosen:
             _check_judgeable(expectation, cell, sweep, f"{source}: {place}")
         selected.append(Selected(place=place, expectation=expectation, cells=chosen))
@@ -137,20 +136,18 @@ def _check_judgeable(expectation: Expectation, cell: Cell, sweep: Sweep, place: 
     subject, value, run = subject_of(cell), expectation.value, cell.runs[0]
     compares = expectation.measure.golden or DEGRADED in expectation.never
     if compares and sweep.golden(run) is None:
-        raise ValueError(f"{place}: {value} compares with golden runs, and {subject} has none (golden: false)")
+        raise Refused(f"{place}: {value} compares with golden runs, and {subject} has none (golden: false)")
     if compares and run.golden:
-        raise ValueError(
-            f"{place}: {value} of {subject} compares golden runs with themselves; hold {run.judge} instead"
-        )
+        raise Refused(f"{place}: {value} of {subject} compares golden runs with themselves; hold {run.judge} instead")
     if value == "gap_closed":
         _check_gap(run, sweep, f"{place}: gap_closed of {subject}")
 
 
 def _check_gap(run: Run, sweep: Sweep, what: str) -> None:
     if not run.faulty:
-        raise ValueError(f"{what}: it has no faults, so there is no gap to close")
+        raise Refused(f"{what}: it has no faults, so there is no gap to close")
     ddp = sweep.ddp(run)
     if ddp is None:
-        raise ValueError(f"{what} compares with plain DDP under the same faults, which this sweep has not")
+        raise Refused(f"{what} compares with plain DDP under the same faults, which this sweep has not")
     if ddp is run:
-        raise ValueError(f"{what} compares plain DDP with itself; hold quality_lost instead")
+        raise Refused(f"{what} compares plain DDP with itself; hold quality_lost instead")

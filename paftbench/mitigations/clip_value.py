@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import isfinite
 
+from paftbench.errors import Refused
 from paftbench.mitigations.contract import Mitigation
 from paftbench.mitigations.step import Step
 
@@ -20,7 +21,7 @@ class ClipValue(Mitigation):
 
     def __post_init__(self) -> None:
         if not (isfinite(self.limit) and self.limit > 0):
-            raise ValueError(f"limit (largest absolute gradient element) must be > 0, got {self.limit!r}")
+            raise Refused(f"limit (largest absolute gradient element) must be > 0, got {self.limit!r}")
 
     def on_gradients(self, step: Step) -> None:
         for grad_Ln in step.gradients:

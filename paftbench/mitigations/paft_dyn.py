@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from paftbench import theory
+from paftbench.errors import Refused
 from paftbench.mitigations.averaging import Averaging
 from paftbench.mitigations.drift_profile import DriftProfile, norms_of, profile
 from paftbench.mitigations.response import GroupResponse, Response, responses
@@ -52,14 +53,14 @@ class PaftDyn(Averaging):
 
     def __post_init__(self) -> None:
         if not 1 <= self.period_min <= self.period_max:
-            raise ValueError(
+            raise Refused(
                 "period_min and period_max (bounds of the chosen period, in steps) must be 1 <= period_min <= "
                 f"period_max, got {self.period_min} and {self.period_max}"
             )
         if self.period < 1:
-            raise ValueError(f"period (steps to the first synchronisation) must be >= 1, got {self.period}")
+            raise Refused(f"period (steps to the first synchronisation) must be >= 1, got {self.period}")
         if not (isfinite(self.budget) and self.budget > 0):
-            raise ValueError(f"budget (drift, in RMS gradients) must be a finite number > 0, got {self.budget!r}")
+            raise Refused(f"budget (drift, in RMS gradients) must be a finite number > 0, got {self.budget!r}")
 
     @property
     def steps_per_sync(self) -> float:
@@ -167,7 +168,7 @@ class PaftDyn(Averaging):
             return responses(step.replicas)
         except ValueError as unknown:
             if self.rule == "consensus":
-                raise ValueError(f"paft_dyn, rule consensus: {unknown}") from None
+                raise Refused(f"paft_dyn, rule consensus: {unknown}") from None
             return None
 
 

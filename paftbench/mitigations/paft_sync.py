@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.mitigations.averaging import Averaging
 from paftbench.mitigations.step import Step
 
@@ -22,7 +23,7 @@ class PaftSync(Averaging):
 
     def __post_init__(self) -> None:
         if self.period < 1:
-            raise ValueError(f"period (steps from one synchronisation to the next) must be >= 1, got {self.period}")
+            raise Refused(f"period (steps from one synchronisation to the next) must be >= 1, got {self.period}")
 
     @property
     def steps_per_sync(self) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.ranks.replicas import Replicas
 
 
@@ -35,7 +36,7 @@ class Response:
         if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) and not group["amsgrad"]:
             beta = float(group["betas"][0])
             return cls(rate=rate / (1.0 - beta ** steps_of(optimizer, group)), momentum=beta, gain=1.0 - beta)
-        raise ValueError(
+        raise Refused(
             f"optimizer {type(optimizer).__name__}: how it turns noise into drift is not known; known are SGD without"
             " nesterov and dampening, and Adam and AdamW without amsgrad"
         )

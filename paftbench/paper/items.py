@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from paftbench.errors import Refused
 from paftbench.suggest import did_you_mean
 
 Kind = Literal["table", "curves", "divergence", "overhead"]
@@ -116,4 +117,4 @@ def item_of(name: str) -> Item:
     for item in _KNOWN:
         if item.name == name:
             return item
-    raise ValueError(f"the paper has no {name!r}{did_you_mean(name, ITEMS)}")
+    raise Refused(f"the paper has no {name!r}{did_you_mean(name, ITEMS)}")

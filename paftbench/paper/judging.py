@@ -16,6 +16,7 @@ from typing import Any, Literal
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Sweep, View, load, samples_of
 from paftbench.analysis.stats import summarise
+from paftbench.errors import Refused
 from paftbench.paper.claim import QUALITY, Claim
 from paftbench.paper.claims import claims_of
 from paftbench.paper.measured import VIEWS, values
@@ -80,7 +81,7 @@ def verdicts(item: str, directory: Path, *, scale: str) -> list[Verdict]:
     `ValueError` for an unknown item or scale, and for records of another schema.
     """
     if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+        raise Refused(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     claims = claims_of(item, scale)
     sweep = load(directory) if any(Path(directory).glob("**/result.json")) else None
     ours = "" if sweep is None else setting_of(sweep)

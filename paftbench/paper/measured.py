@@ -10,6 +10,7 @@ from paftbench.analysis.cells import overhead
 from paftbench.analysis.closed_form import closed_form
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
+from paftbench.errors import Refused
 from paftbench.paper.claim import QUALITY, Claim, Where
 from paftbench.paper.claims import PERIODS
 from paftbench.records.seeds import Seed
@@ -110,9 +111,7 @@ def _by_seed(sweep: Sweep, mitigation: str, where: Where) -> dict[Seed, Run]:
     for run in runs_of(sweep, mitigation, where):
         if run.sample in found:
             first = found[run.sample].name
-            raise ValueError(
-                f"{sweep.directory} has two trials of {mitigation}, seed {run.sample}: {first}, {run.name}"
-            )
+            raise Refused(f"{sweep.directory} has two trials of {mitigation}, seed {run.sample}: {first}, {run.name}")
         found[run.sample] = run
     return found
 

@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from paftbench.errors import Missing
+
 SOURCE: Final = "PAFT paper, first version, openreview.net/forum?id=cPZepCZlFW"
 
 
@@ -75,7 +77,7 @@ def printed(table: int, method: str, world_size: int, noise_std: float | None = 
     for entry in entries(table):
         if (entry.method, entry.world_size, entry.noise_std) == (method, world_size, noise_std):
             return entry.value
-    raise LookupError(f"Table {table} has no {method} with {world_size} workers at noise {noise_std}")
+    raise Missing(f"Table {table} has no {method} with {world_size} workers at noise {noise_std}")
 
 
 @cache
@@ -86,7 +88,7 @@ def curves(figure: str) -> tuple[Curve, ...]:
         if row["figure"] == figure:
             points.setdefault((row["method"], row["noise_std"]), []).append((float(row["x"]), float(row["y"])))
     if not points:
-        raise LookupError(f"no curves of figure {figure!r}")
+        raise Missing(f"no curves of figure {figure!r}")
     return tuple(
         Curve(
             figure=figure,
@@ -104,7 +106,7 @@ def final(figure: str, method: str, noise_std: float | None = None) -> float:
     for curve in curves(figure):
         if (curve.method, curve.noise_std) == (method, noise_std):
             return curve.final
-    raise LookupError(f"figure {figure} has no curve of {method} at noise {noise_std}")
+    raise Missing(f"figure {figure} has no curve of {method} at noise {noise_std}")
 
 
 @cache
@@ -113,7 +115,7 @@ def plot(figure: str) -> Plot:
     for row in _rows("figures.csv"):
         if row["figure"] == figure:
             return Plot(figure=row["figure"], setting=row["setting"], y=row["y"], x=row["x"])
-    raise LookupError(f"no figure {figure!r}")
+    raise Missing(f"no figure {figure!r}")
 
 
 @cache

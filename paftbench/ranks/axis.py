@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.ranks.side import Side
 
 # torch 2.14 renames it and deprecates the old name, the only one that older versions have.
@@ -53,7 +54,7 @@ class Ranks:
         self, world_size: int, local: Sequence[int], group: dist.ProcessGroup | None = None, *, exact: bool = False
     ) -> None:
         if group is None and len(local) != world_size:
-            raise ValueError(f"local (ranks hosted here): without a group all {world_size} must be, got {list(local)}")
+            raise Refused(f"local (ranks hosted here): without a group all {world_size} must be, got {list(local)}")
         self.world_size = world_size
         self.local = tuple(local)
         self.group = group
@@ -71,7 +72,7 @@ class Ranks:
         """This process's share of the ranks: `world_size` split evenly, in order, over the group's processes."""
         processes = dist.get_world_size(group)
         if world_size % processes:
-            raise ValueError(f"world_size {world_size} is not a multiple of the {processes} processes")
+            raise Refused(f"world_size {world_size} is not a multiple of the {processes} processes")
         share = world_size // processes
         first = dist.get_rank(group) * share
         return cls(world_size, range(first, first + share), group, exact=exact)

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from paftbench.errors import Refused
 from paftbench.suggest import did_you_mean
 
 COMPILED = "_orig_mod."
@@ -43,14 +44,12 @@ class Layout:
         slots, start = [], 0
         for name, parameter in trainable(module):
             if not parameter.is_contiguous():
-                raise ValueError(
-                    f"parameter {name!r} is not contiguous: its flat indices would not be its memory order"
-                )
+                raise Refused(f"parameter {name!r} is not contiguous: its flat indices would not be its memory order")
             stop = start + parameter.numel()
             slots.append(Slot(name=name, start=start, stop=stop, shape=tuple(parameter.shape), dtype=parameter.dtype))
             start = stop
         if not slots:
-            raise ValueError("the model has no trainable parameter")
+            raise Refused("the model has no trainable parameter")
         return cls(slots)
 
     @property
@@ -89,7 +88,7 @@ class Layout:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
         for glob in patterns:
             if not any(fnmatch.fnmatchcase(slot.name, glob) for slot in self.slots):
-                raise ValueError(f"parameters: {glob!r} matches no parameter{did_you_mean(glob, self.by_name)}")
+                raise Refused(f"parameters: {glob!r} matches no parameter{did_you_mean(glob, self.by_name)}")
         return tuple(s for s in self.slots if any(fnmatch.fnmatchcase(s.name, glob) for glob in patterns))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from paftbench.errors import Refused
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import Site
@@ -74,7 +75,7 @@ class Replicas:
         for _, owner in self.owners:
             for kind, value in self.optimizer.state.get(owner, {}).items():
                 if isinstance(value, Tensor) and value.ndim and value.shape != owner.shape:
-                    raise ValueError(
+                    raise Refused(
                         f"optimizer {type(self.optimizer).__name__} keeps {kind!r}, which is not one value per element,"
                         " so its state can be neither averaged nor reset; use state: params"
                     )
@@ -101,7 +102,7 @@ class Replicas:
         )
         if plain or any(self.optimizer.state.values()):
             name = type(self.optimizer).__name__ + (" with momentum 0" if plain else "")
-            raise ValueError(f"site 'optimizer_state': {name} keeps no element-wise state that could be struck")
+            raise Refused(f"site 'optimizer_state': {name} keeps no element-wise state that could be struck")
 
     def _kinds(self) -> dict[str, list[tuple[int, Tensor]]]:
         """Live (flat start, block) of each kind of element-wise state that exists; step counters are not of them."""

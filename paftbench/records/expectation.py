@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from paftbench.errors import Missing, Refused
 from paftbench.records.formats import Label
 from paftbench.records.outcome import OUTCOMES
 from paftbench.suggest import did_you_mean
@@ -74,16 +75,16 @@ class Expectation:
 
     def __post_init__(self) -> None:
         if self.value not in MEASURES:
-            raise LookupError(f"no value {self.value!r}{did_you_mean(self.value, MEASURES)}")
+            raise Missing(f"no value {self.value!r}{did_you_mean(self.value, MEASURES)}")
         if self.value == OUTCOME and (not self.never or self.at_least is not None or self.at_most is not None):
-            raise ValueError("the value outcome takes one bound, `never` with a list of outcomes")
+            raise Refused("the value outcome takes one bound, `never` with a list of outcomes")
         if self.value != OUTCOME and self.never:
-            raise ValueError(f"never is a bound of the value outcome; {self.value} takes at_least and at_most")
+            raise Refused(f"never is a bound of the value outcome; {self.value} takes at_least and at_most")
         for outcome in self.never:
             if outcome not in OUTCOMES:
-                raise LookupError(f"never: no outcome {outcome!r}{did_you_mean(outcome, OUTCOMES)}")
+                raise Missing(f"never: no outcome {outcome!r}{did_you_mean(outcome, OUTCOMES)}")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
-            raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}: no number holds both")
+            raise Refused(f"at_least {self.at_least:g} is above at_most {self.at_most:g}: no number holds both")
 
     @property
     def measure(self) -> Measure:

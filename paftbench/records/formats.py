@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final, Literal, get_args
 
+from paftbench.errors import Refused
 from paftbench.records.outcome import FAILED, OUTCOMES
 from paftbench.records.shape import (
     ANY_TEXT,
@@ -171,7 +172,7 @@ _FAILURE: Final = Fields({}, {"strikes": COUNT, "part": _NULL_OR[TEXT], **dict.f
 def check_schema(values: Mapping[str, Any], where: str) -> None:
     """Records of another schema may mean anything."""
     if values.get("schema") != SCHEMA:
-        raise ValueError(f"{where} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
+        raise Refused(f"{where} has schema {values.get('schema')!r}; this version reads schema {SCHEMA}")
 
 
 def check_plan(values: Mapping[str, Any], where: str) -> None:
@@ -199,7 +200,7 @@ def check_step(row: Mapping[str, Any], trial: Mapping[str, Any], where: str) -> 
     """A row of `steps.jsonl` of a trial with these fields."""
     _STEP.check(row, where)
     if not row["loss"]:
-        raise ValueError(f"{where}: loss must hold a number per rank, got none")
+        raise Refused(f"{where}: loss must hold a number per rank, got none")
     if row["step"] >= trial["steps"]:
         raise refused(where, "step", f"must be below the trial's {trial['steps']}", row["step"])
 

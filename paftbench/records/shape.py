@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, Protocol
 
+from paftbench.errors import Refused
+
 BEYOND: Final = 2**63  # what a whole number stays below, as in tables of other tools
 _LONGEST = 60  # letters of a value that a message repeats
 _ABSENT: Final = object()
@@ -111,7 +113,7 @@ class Fields:
         for key in self.needed:
             if key not in value:
                 lacking = ", ".join(repr(key) for key in self.needed if key not in value)
-                raise ValueError(f"{where}{at and ': ' + at} lacks {lacking}")
+                raise Refused(f"{where}{at and ': ' + at} lacks {lacking}")
         for shapes in (self.needed, self.known):
             for key, shape in shapes.items():
                 item = value.get(key, _ABSENT)
@@ -130,8 +132,8 @@ class Maybe:
             self.of.check(value, where, at)
 
 
-def refused(where: str, at: str, what: str, value: Any) -> ValueError:
+def refused(where: str, at: str, what: str, value: Any) -> Refused:
     """The error that says what should stand at a place, and what does."""
     text = repr(value)
     got = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return ValueError(f"{where}{at and ': ' + at} {what}, got {got}")
+    return Refused(f"{where}{at and ': ' + at} {what}, got {got}")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from paftbench.errors import Refused
 from paftbench.faults.model import Fault, check_faults, fault_spec, parse_fault
 from paftbench.faults.schedules import Steps
 from paftbench.mitigations.contract import Mitigation
@@ -40,9 +41,9 @@ class OptimizerConfig:
         for name in ("lr", "momentum", "weight_decay", "eps"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+                raise Refused(f"{name} must be a finite number >= 0, got {value!r}")
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas must be within [0, 1), got {self.betas!r}")
+            raise Refused(f"betas must be within [0, 1), got {self.betas!r}")
 
     @property
     def state_kinds(self) -> tuple[str, ...]:
@@ -63,11 +64,11 @@ class LrSchedule:
 
     def __post_init__(self) -> None:
         if self.warmup < 0:
-            raise ValueError(f"warmup (steps) must be >= 0, got {self.warmup}")
+            raise Refused(f"warmup (steps) must be >= 0, got {self.warmup}")
         if any(not 0 < milestone < 1 for milestone in self.milestones):
-            raise ValueError(f"milestones (shares of the steps) must be within (0, 1), got {self.milestones!r}")
+            raise Refused(f"milestones (shares of the steps) must be within (0, 1), got {self.milestones!r}")
         if not (isfinite(self.gamma) and self.gamma >= 0):
-            raise ValueError(f"gamma (factor at each milestone) must be a finite number >= 0, got {self.gamma!r}")
+            raise Refused(f"gamma (factor at each milestone) must be a finite number >= 0, got {self.gamma!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         if self.every < 0:
-            raise ValueError(f"every (steps between checkpoints) must be >= 0, got {self.every}")
+            raise Refused(f"every (steps between checkpoints) must be >= 0, got {self.every}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,17 +111,17 @@ class Trial:
     def __post_init__(self) -> None:
         for name in ("world_size", "batch_per_rank", "steps", "nodes", "eval_every"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+                raise Refused(f"{name} must be >= 1, got {getattr(self, name)}")
             if getattr(self, name) > MOST:
-                raise ValueError(f"{name} must be at most 2**53, got {getattr(self, name)}")
+                raise Refused(f"{name} must be at most 2**53, got {getattr(self, name)}")
         if self.epochs is not None and not (isfinite(self.epochs) and self.epochs > 0):
-            raise ValueError(f"epochs must be a number > 0, got {self.epochs!r}")
+            raise Refused(f"epochs must be a number > 0, got {self.epochs!r}")
         if self.measure_every is not None and self.measure_every < 1:
-            raise ValueError(f"measure_every (steps) must be >= 1, got {self.measure_every}")
+            raise Refused(f"measure_every (steps) must be >= 1, got {self.measure_every}")
         if not (isfinite(self.timeout_s) and self.timeout_s > 0):
-            raise ValueError(f"timeout_s must be > 0, got {self.timeout_s!r}")
+            raise Refused(f"timeout_s must be > 0, got {self.timeout_s!r}")
         if not all(0 <= seed < SEEDS for seed in (self.seed, self.faults_seed)):
-            raise ValueError(f"seed and fault_seed must be within [0, 2**63), got {self.seed} and {self.fault_seed}")
+            raise Refused(f"seed and fault_seed must be within [0, 2**63), got {self.seed} and {self.fault_seed}")
         self._check_processes()
         self._check_faults()
         self._check_mitigations()
@@ -129,9 +130,9 @@ class Trial:
         if self.procs is None:
             return
         if self.placement != "torchrun":
-            raise ValueError(f"procs (processes of a torchrun trial) needs placement torchrun, got {self.placement!r}")
+            raise Refused(f"procs (processes of a torchrun trial) needs placement torchrun, got {self.placement!r}")
         if self.procs < 1 or self.world_size % self.procs:
-            raise ValueError(f"procs must divide world_size {self.world_size}, got {self.procs}")
+            raise Refused(f"procs must divide world_size {self.world_size}, got {self.procs}")
 
     def _check_faults(self) -> None:
         check_faults(self.faults, self.world_size)
@@ -139,22 +140,22 @@ class Trial:
             try:
                 fault.model.check(DTYPES[self.precision])
             except ValueError as error:
-                raise ValueError(f"fault {fault.name!r}: {error}") from None
+                raise Refused(f"fault {fault.name!r}: {error}") from None
             if isinstance(fault.schedule, Steps) and self.epochs is None:
                 for step in fault.schedule.steps:
                     if step >= self.steps:
-                        raise ValueError(f"fault {fault.name!r}: step {step} is beyond the trial's {self.steps} steps")
+                        raise Refused(f"fault {fault.name!r}: step {step} is beyond the trial's {self.steps} steps")
 
     def _check_mitigations(self) -> None:
         names = [mitigation.name for mitigation in self.mitigations]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(
+                raise Refused(
                     f"mitigations: {name} is given twice, and fields are addressed by that name; give it once"
                 )
         aggregating = [m.name for m in self.mitigations if m.aggregates]
         if len(aggregating) > 1:
-            raise ValueError(f"mitigations: at most one may aggregate, got {', '.join(aggregating)}")
+            raise Refused(f"mitigations: at most one may aggregate, got {', '.join(aggregating)}")
 
     @property
     def processes(self) -> int:
@@ -176,7 +177,7 @@ class Trial:
         if self.epochs is not None:
             exact = self.epochs * self.workload.train_items() / (self.world_size * self.batch_per_rank)
             if exact > MOST:
-                raise ValueError(f"epochs {self.epochs:g} are more than 2**53 steps")
+                raise Refused(f"epochs {self.epochs:g} are more than 2**53 steps")
             steps = ceil(exact)
         procs = self.processes if self.placement == "torchrun" else None
         chosen = device if self.device == "auto" else self.device
@@ -205,11 +206,11 @@ class Trial:
 def parse_trial(spec: Mapping[str, Any], where: str = "trial") -> Trial:
     """A validated trial from plain values; errors are `ValueError` or `LookupError` of one line."""
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{where}: expected a mapping, got {brief(spec)}")
+        raise Refused(f"{where}: expected a mapping, got {brief(spec)}")
     names = list(Trial.__dataclass_fields__)
     for key in spec:
         if key not in names:
-            raise ValueError(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
+            raise Refused(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
     values = dict(spec)
     for name, cls in (("optimizer", OptimizerConfig), ("lr_schedule", LrSchedule), ("checkpoint", CheckpointConfig)):
         if name in values:
@@ -228,5 +229,5 @@ def parse_trial(spec: Mapping[str, Any], where: str = "trial") -> Trial:
 def _listed(values: Mapping[str, Any], name: str, where: str) -> list[Any]:
     given = [] if values.get(name) is None else values[name]
     if not isinstance(given, list | tuple):
-        raise ValueError(f"{where}.{name}: expected a list, got {brief(given)}")
+        raise Refused(f"{where}.{name}: expected a list, got {brief(given)}")
     return list(given)

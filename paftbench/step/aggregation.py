@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.axis import Ranks, Segments
 from paftbench.ranks.layout import Layout
@@ -33,10 +34,10 @@ def aggregator(mitigations: Sequence[Mitigation], layout: Layout) -> Mitigation 
     """The mitigation that replaces the mean, if the trial has one; `ValueError` where it does not fit the model."""
     rules = [mitigation for mitigation in mitigations if mitigation.aggregates]
     if len(rules) > 1:
-        raise ValueError(f"mitigations: at most one may aggregate, got {', '.join(rule.name for rule in rules)}")
+        raise Refused(f"mitigations: at most one may aggregate, got {', '.join(rule.name for rule in rules)}")
     if rules and rules[0].scope == "whole" and len(layout.dtypes) > 1:
         names = ", ".join(sorted(str(dtype) for dtype in layout.dtypes))
-        raise ValueError(f"mitigation {rules[0].name} needs the whole gradient in one type, the model has {names}")
+        raise Refused(f"mitigation {rules[0].name} needs the whole gradient in one type, the model has {names}")
     return rules[0] if rules else None
 
 
@@ -47,7 +48,7 @@ def aggregate(grad_Ln: Tensor, ranks: Ranks, rule: Mitigation | None, segments: 
     with ranks.bucket(segments):
         result = rule.aggregate(grad_Ln, ranks)
     if result.dtype != grad_Ln.dtype or result.shape not in ((1, grad_Ln.shape[1]), tuple(grad_Ln.shape)):
-        raise ValueError(
+        raise Refused(
             f"mitigation {rule.name}: aggregate() must return {grad_Ln.dtype} of shape [1, {grad_Ln.shape[1]}] or "
             f"{list(grad_Ln.shape)}, got {result.dtype} of shape {list(result.shape)}"
         )

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paftbench.errors import Refused
 from paftbench.process import has_ended, machine
 from paftbench.store.lease import Lease, read_claim
 
@@ -78,7 +79,7 @@ def claim(directory: Path) -> Iterator[Claim]:
     held = try_claim(directory)
     if held is None:
         path = claim_path(directory)
-        raise ValueError(f"trial {directory} is being run by another process; if that has ended, delete {path}")
+        raise Refused(f"trial {directory} is being run by another process; if that has ended, delete {path}")
     try:
         yield held
     finally:

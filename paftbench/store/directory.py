@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paftbench.errors import Missing, Refused
 from paftbench.records.formats import (
     SCHEMA,
     Judge,
@@ -127,7 +128,7 @@ def read_planned(directory: Path) -> Planned:
 def find_trials(directory: Path) -> list[Path]:
     """Trial directories in a sweep directory, or the directory itself where it is one trial's."""
     if not directory.is_dir():
-        raise LookupError(f"{directory} is not a directory of results")
+        raise Missing(f"{directory} is not a directory of results")
     if (directory / TRIAL).is_file():
         return [directory]
     for pattern in (f"*/{TRIAL}", f"**/{TRIAL}"):
@@ -149,7 +150,7 @@ def read_results(directory: Path) -> list[TrialRecord]:
     found = find_trials(directory)
     records = [read_record(path) for path in (*found, *_without_plan(directory, found))]
     if not records:
-        raise LookupError(f"{directory} holds no trials")
+        raise Missing(f"{directory} holds no trials")
     return sorted(records, key=lambda record: (record.planned["grid"] != "golden", record.planned["name"]))
 
 
@@ -168,7 +169,7 @@ def read_record(directory: Path) -> TrialRecord:
     check_plan(planned, str(path))
     result = read_result(directory) if (directory / RESULT).exists() else None
     if result is not None and result["id"] != planned["id"]:
-        raise ValueError(f"{directory / RESULT} is of the trial {result['id']}, {TRIAL} beside it of {planned['id']}")
+        raise Refused(f"{directory / RESULT} is of the trial {result['id']}, {TRIAL} beside it of {planned['id']}")
     return TrialRecord(path=directory, planned=planned, result=result)
 
 
@@ -202,7 +203,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except FileNotFoundError:
-        raise LookupError(f"{path.parent} is not a trial directory: it has no {path.name}") from None
+        raise Missing(f"{path.parent} is not a trial directory: it has no {path.name}") from None
 
 
 def write_failure(

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from paftbench.errors import Refused
 from paftbench.process import has_ended, machine
 from paftbench.store.json_text import encoded, mapping
 
@@ -95,7 +96,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
-        raise ValueError(f"{path} is no file but {_KINDS.get(kind, 'a device')}")
+        raise Refused(f"{path} is no file but {_KINDS.get(kind, 'a device')}")
     with os.fdopen(descriptor, "rb") as file:
         yield file
 
@@ -104,7 +105,7 @@ def check_inside(path: Path, root: Path) -> None:
     """`ValueError` where a link leads from `path` out of the directory `root`: what is there is none of its results."""
     own = Path(os.path.realpath(path))
     if not own.is_relative_to(os.path.realpath(root)):
-        raise ValueError(f"{path} is a link that leads out of {root}")
+        raise Refused(f"{path} is a link that leads out of {root}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def read_json(path: Path) -> dict[str, Any]:
     with opened(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise ValueError(f"{path} is larger than {LARGEST >> 20} MiB: it is no record")
+        raise Refused(f"{path} is larger than {LARGEST >> 20} MiB: it is no record")
     return mapping(content, str(path))
 
 
@@ -129,6 +130,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), start=1):
             if not line.endswith(b"\n"):
                 if len(line) == LARGEST:
-                    raise ValueError(f"{path}, line {number}, is longer than {LARGEST >> 20} MiB: it is no record")
+                    raise Refused(f"{path}, line {number}, is longer than {LARGEST >> 20} MiB: it is no record")
                 return
             yield mapping(line, f"{path}, line {number},")

@@ -12,6 +12,8 @@ from functools import partial
 from math import isfinite, isnan
 from typing import Any, Final
 
+from paftbench.errors import Refused
+
 DEEPEST: Final = 64  # no record nests deeper than ten
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _HAS_WORD = re.compile(rb'"(?:nan|-?inf)"')  # most records have none, and need no second walk
@@ -42,11 +44,11 @@ def mapping(content: bytes, where: str) -> dict[str, Any]:
         if content.count(b"[") + content.count(b"{") > DEEPEST:
             _check_depth(payload, DEEPEST)
     except RecursionError:
-        raise ValueError(f"{where} is nested more than {DEEPEST} deep") from None
+        raise Refused(f"{where} is nested more than {DEEPEST} deep") from None
     except ValueError as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
+        raise Refused(f"{where} is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise ValueError(f"{where} holds no JSON mapping")
+        raise Refused(f"{where} holds no JSON mapping")
     return _decoded(payload) if _HAS_WORD.search(content) else payload
 
 
@@ -54,7 +56,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice!r} is given twice")
+        raise Refused(f"the key {twice!r} is given twice")
     return values
 
 
@@ -62,7 +64,7 @@ def _number(text: str, kind: type[int] | type[float]) -> int | float:
     """A whole number has at most as many digits as the largest float."""
     value = kind(text) if len(text) < 400 or kind is float else float("inf")
     if abs(value) > sys.float_info.max:
-        raise ValueError(f"the number {text[:20]}... is beyond a float")
+        raise Refused(f"the number {text[:20]}... is beyond a float")
     return value
 
 

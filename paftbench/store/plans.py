@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from paftbench.errors import Refused
 from paftbench.store.claim import claimed_names, try_claim
 from paftbench.store.directory import (
     CHECKPOINT,
@@ -37,10 +38,10 @@ def known_record(directory: Path, planned: Planned) -> TrialRecord | None:
     if not result.exists() and (not plan.is_file() or _is_blank(plan)):
         return None
     if not plan.is_file():
-        raise ValueError(f"{directory} is half a trial directory: it has {RESULT} and no {TRIAL}")
+        raise Refused(f"{directory} is half a trial directory: it has {RESULT} and no {TRIAL}")
     record = read_record(directory)
     if record.id != planned.id:
-        raise ValueError(f"{directory} holds the trial {record.id}; it was renamed or copied")
+        raise Refused(f"{directory} holds the trial {record.id}; it was renamed or copied")
     return record
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from paftbench.errors import Refused
 from paftbench.store.directory import (
     FAILURE,
     FULL,
@@ -88,7 +89,7 @@ class Sweep:
         """
         for item in self.planned:
             if item.trial.nodes > 1:
-                raise ValueError(f"{item.name}: nodes {item.trial.nodes} needs an engine of more than this machine")
+                raise Refused(f"{item.name}: nodes {item.trial.nodes} needs an engine of more than this machine")
         with deferred():
             tidy(self.root)
             self._seen = {item.id: _stamp(self.root / item.id) for item in self.planned}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
+from paftbench.errors import Refused
 from paftbench.testing.curve import default_window, first_not_finite, mean_curve, tail_mean
 
 Curves = Sequence[Sequence[float]]
@@ -79,11 +80,11 @@ def compared(golden: Curves, run: Curves, *, margin: float, window: int | None, 
     """The comparison; `ValueError` for a margin or window that means nothing, `AssertionError` for curves that cannot
     be compared."""
     if isinstance(margin, bool) or not isinstance(margin, Real) or not 0.0 <= margin < math.inf:
-        raise ValueError(f"margin (how much worse the run may be, in the curve's units) must be >= 0, got {margin!r}")
+        raise Refused(f"margin (how much worse the run may be, in the curve's units) must be >= 0, got {margin!r}")
     points = len(golden[0])
     window = default_window(points) if window is None else window
     if isinstance(window, bool) or not isinstance(window, Integral) or not 1 <= window <= points:
-        raise ValueError(f"window (points at the end to judge) must be from 1 to the curve's {points}, got {window!r}")
+        raise Refused(f"window (points at the end to judge) must be from 1 to the curve's {points}, got {window!r}")
     if len(run[0]) != points:
         raise AssertionError(
             f"the golden run's curve has {points} points and this run's {len(run[0])}; they must match"

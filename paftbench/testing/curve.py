@@ -4,24 +4,26 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from paftbench.errors import Refused
+
 
 def curve_of(returned: Any) -> list[float]:
     """The numbers that a training loop returned or yields; `ValueError` where they are no curve."""
     hint = "return its curve, a list of losses or metric values, or yield them"
     if returned is None:
-        raise ValueError(f"train returned None; {hint}")
+        raise Refused(f"train returned None; {hint}")
     if isinstance(returned, int | float) or getattr(returned, "ndim", None) == 0:
         return [_number(returned)]
     if isinstance(returned, str | bytes | dict) or not isinstance(returned, Iterable):
-        raise ValueError(f"train returned a {type(returned).__name__}; {hint}")
+        raise Refused(f"train returned a {type(returned).__name__}; {hint}")
     points: list[float] = []
     for number, value in enumerate(returned):
         try:
             points.append(_number(value))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"point {number} of train's curve is no number: {value!r}; {hint}") from error
+            raise Refused(f"point {number} of train's curve is no number: {value!r}; {hint}") from error
     if not points:
-        raise ValueError(f"train's curve is empty; {hint}")
+        raise Refused(f"train's curve is empty; {hint}")
     return points
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from torch import nn
 
 from paftbench.attachment.checks import listed, whole
+from paftbench.errors import Refused
 from paftbench.faults.model import Fault, check_faults
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.errors import RankError, RanksStuck
@@ -29,11 +30,11 @@ class FaultyRanks:
 
     def __init__(self, world_size: int = 4, *, ranks_as: RanksAs = "threads", limit_s: float = LIMIT_S) -> None:
         if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 2:
-            raise ValueError(f"world_size (ranks that train together) must be a whole number >= 2, got {world_size!r}")
+            raise Refused(f"world_size (ranks that train together) must be a whole number >= 2, got {world_size!r}")
         if ranks_as not in ("threads", "torchrun"):
-            raise ValueError(f"ranks_as (what a rank is) must be 'threads' or 'torchrun', got {ranks_as!r}")
+            raise Refused(f"ranks_as (what a rank is) must be 'threads' or 'torchrun', got {ranks_as!r}")
         if isinstance(limit_s, bool) or not limit_s > 0:
-            raise ValueError(f"limit_s (seconds a run may take) must be > 0, got {limit_s!r}")
+            raise Refused(f"limit_s (seconds a run may take) must be > 0, got {limit_s!r}")
         self.world_size = world_size
         self.ranks_as = ranks_as
         self.limit_s = limit_s
@@ -66,7 +67,7 @@ class FaultyRanks:
         __tracebackhide__ = True
         for name, function in (("train", train), ("build", build)):
             if not callable(function) or isinstance(function, nn.Module):
-                raise ValueError(f"{name} must be a function, got a {type(function).__name__}")
+                raise Refused(f"{name} must be a function, got a {type(function).__name__}")
         task = Task(
             train=train,
             build=build,
@@ -86,7 +87,7 @@ class FaultyRanks:
             raise
         lengths = [len(outcome.curve) for outcome in outcomes]
         if len(set(lengths)) > 1:
-            raise ValueError(f"train must return as many points on every rank, got {lengths} in rank order")
+            raise Refused(f"train must return as many points on every rank, got {lengths} in rank order")
         run = Run(task=task, outcomes=outcomes, ranks_as=self.ranks_as, allow_no_strike=allow_no_strike)
         self.runs.append(run)
         return run
@@ -96,7 +97,7 @@ class FaultyRanks:
         __tracebackhide__ = True
         chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
         if len(set(chosen)) < 3 or len(set(chosen)) < len(chosen):
-            raise ValueError(f"seeds: a sample needs at least 3 different ones, got {seeds!r}")
+            raise Refused(f"seeds: a sample needs at least 3 different ones, got {seeds!r}")
         usual = {key: value for key, value in options.items() if key in ("accumulation", "exact", "ddp")}
         pairs = []
         for seed in chosen:

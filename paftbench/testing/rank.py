@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.facade import Attachment, attach
+from paftbench.errors import Refused
 from paftbench.faults.injector import Strikes
 from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
@@ -71,7 +72,7 @@ class Owners:
         """`ValueError` where another rank has the thing already."""
         owner = self.rank_of.setdefault(id(thing), rank)
         if owner != rank:
-            raise ValueError(f"build gave ranks {owner} and {rank} one {what}; it must make a new one each time")
+            raise Refused(f"build gave ranks {owner} and {rank} one {what}; it must make a new one each time")
         self.held.append(thing)
 
 
@@ -116,14 +117,14 @@ def run_rank(task: Task, rank: int, finish: Callable[[], None], progress: Progre
 
 def _parts(built: Any) -> tuple[nn.Module, torch.optim.Optimizer, tuple[Any, ...]]:
     if not isinstance(built, tuple | list) or len(built) < 2:
-        raise ValueError(f"build must return (model, optimizer), got {_described(built)}")
+        raise Refused(f"build must return (model, optimizer), got {_described(built)}")
     model, optimizer, *rest = built
     if isinstance(model, DistributedDataParallel):
-        raise ValueError("build returned a model in DistributedDataParallel; return it bare: each rank wraps its own")
+        raise Refused("build returned a model in DistributedDataParallel; return it bare: each rank wraps its own")
     if not isinstance(model, nn.Module):
-        raise ValueError(f"build must return (model, optimizer), but the first is {_described(model)}")
+        raise Refused(f"build must return (model, optimizer), but the first is {_described(model)}")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"build must return (model, optimizer), but the second is {_described(optimizer)}")
+        raise Refused(f"build must return (model, optimizer), but the second is {_described(optimizer)}")
     return model, optimizer, tuple(rest)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paftbench.errors import Refused
 from paftbench.faults.injector import Strikes
 from paftbench.faults.model import Fault, fault_spec
 from paftbench.mitigations.contract import Mitigation
@@ -82,7 +83,7 @@ class Run:
         """At least so many strikes landed, on all ranks together, and `changed` of them changed bits (default: one)."""
         __tracebackhide__ = True
         if at_least < 1:
-            raise ValueError(f"at_least (strikes that landed) must be >= 1, got {at_least}")
+            raise Refused(f"at_least (strikes that landed) must be >= 1, got {at_least}")
         strikes, wanted = self.strikes, 1 if changed is None else changed
         if strikes.landed < at_least or strikes.changed < wanted:
             raise AssertionError(
@@ -94,7 +95,7 @@ class Run:
         """No parameter differs between two ranks by more than `tolerance`, in absolute value, after training."""
         __tracebackhide__ = True
         if not tolerance >= 0.0:
-            raise ValueError(f"tolerance (largest difference between two ranks) must be >= 0, got {tolerance}")
+            raise Refused(f"tolerance (largest difference between two ranks) must be >= 0, got {tolerance}")
         self._require_strikes()
         largest = largest_difference([outcome.parameters for outcome in self.outcomes])
         if not largest.size <= tolerance:
@@ -156,16 +157,16 @@ class Run:
     def _require_golden(self, golden: "Run") -> None:
         __tracebackhide__ = True
         if golden.task.faults or golden.task.mitigations:
-            raise ValueError("golden is no golden run: one has neither faults nor mitigations")
+            raise Refused("golden is no golden run: one has neither faults nor mitigations")
         if not self.task.faults and not self.task.mitigations:
-            raise ValueError("this run has neither faults nor mitigations: there is nothing to compare")
+            raise Refused("this run has neither faults nor mitigations: there is nothing to compare")
         for what, mine, other in (
             ("ranks", self.world_size, golden.world_size),
             ("seed", self.task.seed, golden.task.seed),
             ("accumulation", self.task.accumulation, golden.task.accumulation),
         ):
             if mine != other:
-                raise ValueError(f"a run is compared with the golden run of the same {what}, got {mine} and {other}")
+                raise Refused(f"a run is compared with the golden run of the same {what}, got {mine} and {other}")
 
 
 def _fault(fault: Fault) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from paftbench.errors import Refused
+
 PARCEL = "parcel"  # the task; a rank's files end in its number
 PID, STACK, FAILURE, OUTCOME = "pid", "stack", "failure", "outcome"
 MAIN = "__main__"
@@ -53,7 +55,7 @@ def check_importable(name: str, function: Any) -> None:
         Parcel.of(function)
     except (pickle.PicklingError, AttributeError, TypeError):
         called = getattr(function, "__qualname__", type(function).__name__)
-        raise ValueError(
+        raise Refused(
             f"{name} must be a top-level function of a module where ranks are processes (ranks_as='torchrun'), which "
             f"import it by name; {called} is not: move it to the top of its file, or use ranks_as='threads'"
         ) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from weakref import WeakSet
 
+from paftbench.errors import Refused
 from paftbench.testing.streams import Streams
 
 
@@ -116,7 +117,7 @@ class Turns:
             self._check_over()
             meeting = self._meetings.setdefault(place, _Meeting(what=what))
             if meeting.what != what:
-                raise ValueError(
+                raise Refused(
                     f"the ranks do not wait for the same thing: rank {rank} has come to {what}, but rank "
                     f"{meeting.ranks[0]} to {meeting.what}"
                 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from paftbench.errors import Refused
 from paftbench.ranks.axis import Ranks
 from paftbench.store.directory import CHECKPOINT, INJECTIONS, STEPS
 from paftbench.store.files import read_json, replacing, sync, write_json
@@ -65,7 +66,7 @@ def load(directory: Path, ranks: Ranks) -> Saved | None:
         state: dict[str, Any] = torch.load(path, weights_only=True)
     except Exception as error:
         said = reason_of(error)
-        raise ValueError(f"the checkpoint {path} cannot be read ({said}); delete {mark} to start over") from error
+        raise Refused(f"the checkpoint {path} cannot be read ({said}); delete {mark} to start over") from error
     return Saved(step=step, state=state, rows=rows)
 
 

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from paftbench.errors import Missing
 from paftbench.process import die_with_parent
 
 Send = Callable[[str, str], None]
@@ -70,7 +71,7 @@ def _classes(target: str, send: Send) -> list[Any]:
         kinds = [kind for kind in KINDS if target in names(kind)]
         if not kinds:
             everything = {name for kind in KINDS for name in names(kind)}
-            raise LookupError(f"no plugin {target!r}{did_you_mean(target, everything)}")
+            raise Missing(f"no plugin {target!r}{did_you_mean(target, everything)}")
         return [find(kind, target) for kind in kinds]
     path = Path(target).resolve()
     classes = _of_file(path)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from paftbench.errors import Missing, Refused
 from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import DataId
 from paftbench.workloads.published import DIGESTS, check_published, digest_of
@@ -87,7 +88,7 @@ def data_directory() -> Path:
 def known_set(name: str) -> DataSet:
     """What is known of a data set; `LookupError` with the nearest name where there is none."""
     if name not in KNOWN:
-        raise LookupError(f"no data set {name!r}{did_you_mean(name, KNOWN)}")
+        raise Missing(f"no data set {name!r}{did_you_mean(name, KNOWN)}")
     return KNOWN[name]
 
 
@@ -95,7 +96,7 @@ def require_kind(name: str, kinds: Iterable[str]) -> None:
     """`ValueError` where `name` is not a data set of one of `kinds`: for the field `data` of a workload."""
     fitting = [known for known, data_set in KNOWN.items() if data_set.kind in kinds]
     if name not in fitting:
-        raise ValueError(f"data {name!r} is no set for this workload{did_you_mean(name, fitting)}")
+        raise Refused(f"data {name!r} is no set for this workload{did_you_mean(name, fitting)}")
 
 
 def files_of(name: str, directory: Path) -> list[Path]:
@@ -109,7 +110,7 @@ def paths_of(name: str, directory: Path | None = None) -> list[Path]:
     paths = files_of(name, directory)
     if any(not path.is_file() for path in paths):
         argument = " path=FILE" if name == "tokens" else ""
-        raise LookupError(f"data set {name!r} is not in {directory}; get it with `paftbench data {name}{argument}`")
+        raise Missing(f"data set {name!r} is not in {directory}; get it with `paftbench data {name}{argument}`")
     return paths
 
 
@@ -132,9 +133,7 @@ def _check(name: str, stamps: Stamps) -> None:
         try:
             check_published(path, published)
         except ValueError as error:
-            raise ValueError(
-                f"data set {name!r} is damaged: {error}; delete it, then `paftbench data {name}`"
-            ) from None
+            raise Refused(f"data set {name!r} is damaged: {error}; delete it, then `paftbench data {name}`") from None
 
 
 def data_id(name: str, directory: Path | None = None) -> DataId:
@@ -154,14 +153,12 @@ def digits_csv() -> bytes:
     # Found without importing scikit-learn: reading the file takes 5 ms, the import most of a second.
     spec = find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise LookupError(
-            "data set 'digits' comes with scikit-learn, which is not installed: `pip install scikit-learn`"
-        )
+        raise Missing("data set 'digits' comes with scikit-learn, which is not installed: `pip install scikit-learn`")
     path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     try:
         return gzip.decompress(path.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"data set 'digits' is damaged: {path}: {error}; install scikit-learn again") from None
+        raise Refused(f"data set 'digits' is damaged: {path}: {error}; install scikit-learn again") from None
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paftbench.errors import Refused
 from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
 from paftbench.workloads.data import KNOWN, data_id, require_kind
@@ -51,16 +52,16 @@ class LanguageModel(Workload):
 
     def __post_init__(self) -> None:
         if self.size not in self.shapes:
-            raise ValueError(f"size {self.size!r} is none of {self.name}{did_you_mean(self.size, self.shapes)}")
+            raise Refused(f"size {self.size!r} is none of {self.name}{did_you_mean(self.size, self.shapes)}")
         require_kind(self.data, ["text", "tokens"])
         if self.context and not 2 <= self.context <= self.shape.positions:
-            raise ValueError(
+            raise Refused(
                 f"context (tokens of a window; 0 = the size's own) must be 0 or within [2, {self.shape.positions}], "
                 f"got {self.context}"
             )
         least = BYTES if KNOWN[self.data].kind == "text" else 2
         if self.vocab and self.vocab < least:
-            raise ValueError(f"vocab (token ids; 0 = the data's own) must be 0 or >= {least}, got {self.vocab}")
+            raise Refused(f"vocab (token ids; 0 = the data's own) must be 0 or >= {least}, got {self.vocab}")
 
     @property
     def shape(self) -> Shape:
@@ -91,7 +92,7 @@ class LanguageModel(Workload):
     def model(self) -> nn.Module:
         vocab, own = self.corpus().vocab, self.shape.vocab
         if own and vocab > own:
-            raise ValueError(f"vocab: {self.name} of size {self.size} has {own} token ids, the data has {vocab}")
+            raise Refused(f"vocab: {self.name} of size {self.size} has {own} token ids, the data has {vocab}")
         return self.network(own or vocab)
 
     def skeleton(self) -> nn.Module:

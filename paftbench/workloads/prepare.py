@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from paftbench.errors import Refused
 from paftbench.workloads.data import data_directory, data_id, files_of, known_set
 from paftbench.workloads.published import check_published
 
@@ -32,10 +33,10 @@ def prepare(name: str, directory: Path | None = None, path: Path | None = None) 
     directory = (directory or data_directory()).expanduser().absolute()
     if name == "tokens":
         if path is None:
-            raise ValueError("data tokens needs path=FILE: a .npy of uint16 or uint32, or a .bin of raw uint16")
+            raise Refused("data tokens needs path=FILE: a .npy of uint16 or uint32, or a .bin of raw uint16")
         _tokens(path, directory)
     elif path is not None:
-        raise ValueError(f"path (the user's own file) is for the set 'tokens', got one for {name!r}")
+        raise Refused(f"path (the user's own file) is for the set 'tokens', got one for {name!r}")
     elif name in _GETTERS:
         directory.mkdir(parents=True, exist_ok=True)
         _GETTERS[name](directory)
@@ -128,19 +129,19 @@ def _tokens(path: Path, directory: Path) -> None:
 def read_tokens(path: Path) -> NDArray[np.unsignedinteger]:
     """A user's token ids [N]: .npy of uint16 or uint32, or .bin of raw little-endian uint16; `ValueError` else."""
     if not path.is_file():
-        raise ValueError(f"path (the token file) {path} does not exist")
+        raise Refused(f"path (the token file) {path} does not exist")
     if path.suffix == ".bin":
         if path.stat().st_size % 2 or not path.stat().st_size:
-            raise ValueError(f"path (the token file) {path} holds {path.stat().st_size} bytes: not uint16 numbers")
+            raise Refused(f"path (the token file) {path} holds {path.stat().st_size} bytes: not uint16 numbers")
         return np.memmap(path, dtype="<u2", mode="r")
     if path.suffix != ".npy":
-        raise ValueError(f"path (the token file) must end in .npy or .bin, got {path.name!r}")
+        raise Refused(f"path (the token file) must end in .npy or .bin, got {path.name!r}")
     try:
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"path (the token file) {path} is not a .npy file: {error}") from None
+        raise Refused(f"path (the token file) {path} is not a .npy file: {error}") from None
     if tokens.dtype not in TOKEN_TYPES or tokens.ndim != 1 or not len(tokens):
-        raise ValueError(
+        raise Refused(
             f"path (the token file) {path} must hold one row of uint16 or uint32, got {tokens.dtype} {tokens.shape}"
         )
     return tokens

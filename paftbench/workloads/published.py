@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from paftbench.errors import Refused
+
 # Of the files themselves: Debian compresses them anew, so the archives' checksums differ from the publisher's. The md5
 # sums are those that torchvision downloads by.
 DIGESTS: Mapping[str, str] = {
@@ -33,7 +35,7 @@ def check_published(path: Path, name: str) -> None:
     kind = kind or "sha256"
     found = digest_of(path, kind)
     if found != expected:
-        raise ValueError(f"{path} is not the published {name}: expected {kind} {expected}, got {found}")
+        raise Refused(f"{path} is not the published {name}: expected {kind} {expected}, got {found}")
 
 
 def digest_of(path: Path, kind: str = "sha256") -> str:

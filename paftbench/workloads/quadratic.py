@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from paftbench.errors import Refused
 from paftbench.faults.draws import generator_of
 from paftbench.workloads.contract import Batch, DataId, Shard, Workload
 from paftbench.workloads.evaluation import evaluating
@@ -62,11 +63,11 @@ class Quadratic(Workload):
 
     def __post_init__(self) -> None:
         if self.dim < 1:
-            raise ValueError(f"dim (parameters) must be >= 1, got {self.dim}")
+            raise Refused(f"dim (parameters) must be >= 1, got {self.dim}")
         for name in ("curvature", "noise"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+                raise Refused(f"{name} must be a finite number >= 0, got {value!r}")
 
     def data_id(self) -> DataId:
         return DataId(name="none", sha256="")

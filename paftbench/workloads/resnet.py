@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paftbench.errors import Refused
 from paftbench.suggest import did_you_mean
 from paftbench.workloads.contract import Batch, Cost, DataId, Shard, Workload
 from paftbench.workloads.data import KNOWN, data_id, require_kind
@@ -89,7 +90,7 @@ class ResNet(Workload):
 
     def __post_init__(self) -> None:
         if self.size not in self.sizes:
-            raise ValueError(f"size {self.size!r} is none of resnet{did_you_mean(self.size, self.sizes)}")
+            raise Refused(f"size {self.size!r} is none of resnet{did_you_mean(self.size, self.sizes)}")
         require_kind(self.data, ["images"])
 
     def data_id(self) -> DataId:

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from paftbench.errors import Refused
 from paftbench.faults.draws import generator_of
 
 
@@ -25,9 +26,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank must be within [0, {self.world_size}), got {self.rank}")
+            raise Refused(f"rank must be within [0, {self.world_size}), got {self.rank}")
         if self.batch < 1:
-            raise ValueError(f"batch (items of a rank and step) must be >= 1, got {self.batch}")
+            raise Refused(f"batch (items of a rank and step) must be >= 1, got {self.batch}")
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Item numbers of a step, shape [batch]; not to be written to."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paftbench.errors import Refused
 from paftbench.workloads.contract import Batch
 from paftbench.workloads.data import KNOWN, Stamps, pydoc_text, stamps_of
 from paftbench.workloads.streams import Stream
@@ -30,9 +31,7 @@ class Corpus:
         """Training windows of `context` tokens, each with the token after it; at least 1."""
         count = (len(self.train) - 1) // context
         if count < 1 or len(self.held_out) <= context:
-            raise ValueError(
-                f"context (tokens of a window) {context} is too long for {len(self.train)} training tokens"
-            )
+            raise Refused(f"context (tokens of a window) {context} is too long for {len(self.train)} training tokens")
         return count
 
     def evaluation(self, context: int) -> Tensor:
@@ -106,6 +105,6 @@ def _token_file(vocab: int, stamps: Stamps) -> Corpus:
     tokens = np.load(stamps[0][0], mmap_mode="r", allow_pickle=False)
     greatest = int(tokens.max())
     if vocab and greatest >= vocab:
-        raise ValueError(f"vocab (token ids below it) is {vocab}, but the token file has the id {greatest}")
+        raise Refused(f"vocab (token ids below it) is {vocab}, but the token file has the id {greatest}")
     cut = int(len(tokens) * TRAIN_SHARE)
     return Corpus(train=tokens[:cut], held_out=tokens[cut:], vocab=vocab or greatest + 1)

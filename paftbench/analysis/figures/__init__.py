@@ -13,6 +13,7 @@ from paftbench.analysis.figures.quiet import hush
 from paftbench.analysis.figures.saving import save
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Sweep, load
+from paftbench.errors import Missing, Refused
 from paftbench.store.files import check_inside
 from paftbench.suggest import did_you_mean
 
@@ -30,7 +31,7 @@ def draw(directory: Path, figures: Sequence[str], trial: str | None = None, form
     """
     for name in figures:
         if name not in FIGURES:
-            raise ValueError(f"no figure {name!r}{did_you_mean(name, FIGURES)}")
+            raise Refused(f"no figure {name!r}{did_you_mean(name, FIGURES)}")
     sweep = _loaded(directory, trial)
     return [_draw(sweep, name, trial is not None, format) for name in figures]
 
@@ -78,7 +79,7 @@ def narrowed(sweep: Sweep, trial: str) -> Sweep:
     found = [run for run in sweep.selected if run.name == trial or run.id.startswith(trial)]
     if len(found) != 1:
         what = "several trials" if found else "no trial"
-        raise LookupError(f"{what} in {sweep.directory} called {trial!r}; expected an id, its start, or a full name")
+        raise Missing(f"{what} in {sweep.directory} called {trial!r}; expected an id, its start, or a full name")
     if found[0].result is None:
-        raise ValueError(f"trial {trial} has not finished yet")
+        raise Refused(f"trial {trial} has not finished yet")
     return replace(sweep, selected=(found[0],))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from paftbench.analysis.figures.saving import METADATA, save
 from paftbench.analysis.runs import Sweep, load
+from paftbench.errors import Refused
 from paftbench.paper.items import Item, item_of
 from paftbench.paper.judging import SCALES
 from paftbench.paper.table_text import table_text
@@ -25,9 +26,9 @@ def draw(item: str, directory: Path, *, scale: str, format: str = "png") -> list
 
     own = item_of(item)
     if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+        raise Refused(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     if format not in METADATA:
-        raise ValueError(f"format must be one of {', '.join(METADATA)}, got {format!r}")
+        raise Refused(f"format must be one of {', '.join(METADATA)}, got {format!r}")
     sweep = load(Path(directory))
     folder = Path(directory) / "figures"
     check_inside(folder, Path(directory))

@@ -13,6 +13,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from paftbench.errors import Refused
 from paftbench.process import announcing
 from paftbench.ranks.launch import start_ranks
 from paftbench.store.directory import LOG
@@ -150,7 +151,7 @@ class LocalEngine:
 
     def __init__(self, slots: int, target: str = TARGET, preload: str = PRELOAD) -> None:
         if slots < 1:
-            raise ValueError(f"jobs (processes at a time) must be >= 1, got {slots}")
+            raise Refused(f"jobs (processes at a time) must be >= 1, got {slots}")
         self.slots = slots
         self._target = target
         self._preload = [preload]
