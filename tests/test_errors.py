@@ -40,3 +40,27 @@ def test_what_is_refused_can_be_caught_as_what_python_calls_it() -> None:
     assert issubclass(Missing, Refused) and issubclass(Missing, LookupError)
     with pytest.raises(LookupError, match="no fault model 'bit_flop'; did you mean 'bit_flip'"):
         plugins.find("fault_models", "bit_flop")
+
+
+WORKLOAD = """
+from dataclasses import dataclass
+
+from paftbench.workloads import DataId
+from paftbench.workloads.quadratic import Quadratic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tides(Quadratic):
+    name = "tides"
+
+    def data_id(self) -> DataId:
+        raise ValueError("no tide tables here")
+"""
+
+
+def test_what_a_users_workload_refuses_is_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tides.py").write_text(WORKLOAD)
+    base = "{workload: {name: tides}, steps: 3}"
+    (tmp_path / "tides.yaml").write_text(f"{{schema: 1, name: tides, base: {base}, grids: [{{name: plain}}]}}")
+    assert exit_code(["run", str(tmp_path / "tides.yaml"), "-n", "--plugin", str(tmp_path / "tides.py")]) == 2
+    assert capsys.readouterr().err == "paftbench: error: workload tides: no tide tables here\n"

@@ -113,8 +113,10 @@ class _Identities:
             name = getattr(workload, "data", None)
             if isinstance(error, LookupError) and not self._data_needed and isinstance(name, str):
                 return DataId(name=name, sha256=ABSENT)
+            if isinstance(error, Refused):
+                raise
             # A workload of the user's says in Python's own words what is wrong.
-            raise error if isinstance(error, Refused) else Refused(f"workload {workload.name}: {error}") from error
+            raise Refused(f"workload {workload.name}: {error}") from error
 
     def resolved(self, trial: Trial) -> Trial:
         return trial.resolved(device="cuda" if self.device == "cuda" else "cpu")
