@@ -16,8 +16,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paftbench.errors import Refused
-
 Floats = NDArray[np.float64]
 SyncedState = Literal["params", "all", "reset"]
 
@@ -36,14 +34,14 @@ def consensus_factor(ranks: int) -> float:
     Lemma 3.1 is printed with (M+1)/M; Monte Carlo gives 0.5, 0.75 and 0.969 at M = 2, 4 and 32.
     """
     if ranks < 1:
-        raise Refused(f"ranks (M) must be >= 1, got {ranks}")
+        raise ValueError(f"ranks (M) must be >= 1, got {ranks}")
     return (ranks - 1) / ranks
 
 
 def momentum_factor(steps: int, momentum: float) -> float:
     """(1 - mu^k) / (1 - mu): how often k steps of SGD with momentum have applied one gradient, dampening 0."""
     if not 0.0 <= momentum < 1.0:
-        raise Refused(f"momentum must be within [0, 1), got {momentum!r}")
+        raise ValueError(f"momentum must be within [0, 1), got {momentum!r}")
     return (1.0 - momentum**steps) / (1.0 - momentum)
 
 

@@ -156,7 +156,7 @@ def test_a_state_in_the_middle_of_a_step_or_of_something_else_is_refused() -> No
     assert together(wrong_states, 1) == [
         [
             "RuntimeError: state_dict() within a step: after 1 of its 2 backward passes",
-            "ValueError: the state is of ['fault gaussian_noise'], but attached are ['fault other']",
+            "Refused: the state is of ['fault gaussian_noise'], but attached are ['fault other']",
         ]
     ]
 

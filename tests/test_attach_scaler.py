@@ -355,10 +355,8 @@ def test_a_scaler_that_attach_was_not_given_or_that_is_not_used_is_an_error_on_e
             assert found[case].startswith(
                 "RuntimeError: the attached optimizer was never stepped: 1 backward passes, but"
             )
-        assert found["wrapped"].startswith("ValueError: the optimizer, a Wrapper, steps through a GradScaler; pass it")
-        assert found["no scaler"].startswith(
-            "ValueError: scaler: a torch.amp.GradScaler, the one that the loop uses, or"
-        )
+        assert found["wrapped"].startswith("Refused: the optimizer, a Wrapper, steps through a GradScaler; pass it")
+        assert found["no scaler"].startswith("Refused: scaler: a torch.amp.GradScaler, the one that the loop uses, or")
 
 
 class Wrapper(torch.optim.Optimizer):

@@ -303,4 +303,6 @@ def test_script_that_starts_ranks_is_not_started_by_them(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_function_of_an_interactive_session_is_refused_in_one_line(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert ran.stderr.splitlines()[-1].startswith("ValueError: train must be a top-level function of a module")
+    assert ran.stderr.splitlines()[-1].startswith(
+        "paftbench.errors.Refused: train must be a top-level function of a module"
+    )

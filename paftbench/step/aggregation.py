@@ -48,7 +48,7 @@ def aggregate(grad_Ln: Tensor, ranks: Ranks, rule: Mitigation | None, segments: 
     with ranks.bucket(segments):
         result = rule.aggregate(grad_Ln, ranks)
     if result.dtype != grad_Ln.dtype or result.shape not in ((1, grad_Ln.shape[1]), tuple(grad_Ln.shape)):
-        raise Refused(
+        raise ValueError(
             f"mitigation {rule.name}: aggregate() must return {grad_Ln.dtype} of shape [1, {grad_Ln.shape[1]}] or "
             f"{list(grad_Ln.shape)}, got {result.dtype} of shape {list(result.shape)}"
         )
