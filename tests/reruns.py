@@ -14,6 +14,9 @@ from paftbench.store.files import read_json
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 MEASURED = RESULTS / "reference" / "processors" / "study.json"
 MARGIN = 2  # the largest of some rows is not the largest of all
+# The drift that a flip leaves is of the few elements struck, and on ResNet rounding moves such a value by as much as
+# itself within some hundred steps: by .97 of the divergence where one row was measured at .27.
+OF_FEW_ELEMENTS = frozenset({"bit_flip, accuracy"})
 LEAST = {"metric": 0.003, "divergence": 1e-3, "nsr": 1e-3}  # an image of 360, a rounding: none may have been measured
 
 
@@ -30,7 +33,8 @@ def allowed(kind: str) -> dict[str, float]:
     """By how much a run of a kind may differ on another machine: of the metric, of the divergence, of the NSR."""
     measured: dict[str, dict[str, float]] = read_json(MEASURED)["tolerances"]
     assert kind in measured, f"no row of the kind {kind!r} is among those of tools/processor_study.py"
-    return {value: max(MARGIN * largest, LEAST[value]) for value, largest in measured[kind].items()}
+    healthy = measured[f"no fault, {kind.rpartition(', ')[2]}"]  # no fault makes a training hang less on rounding
+    return {value: max(MARGIN * max(own, healthy[value]), LEAST[value]) for value, own in measured[kind].items()}
 
 
 def assert_within(trial: dict[str, Any], then: dict[str, Any], now: dict[str, Any]) -> None:
@@ -40,5 +44,8 @@ def assert_within(trial: dict[str, Any], then: dict[str, Any], now: dict[str, An
     if kind.startswith("wild"):
         return  # rounding decides what is left of it; the study's table shows by how much
     most = allowed(kind)
+    held = ("metric",) if kind in OF_FEW_ELEMENTS else tuple(most)
     for value, by in script().moved(then, now).items():
+        if value not in held:
+            continue
         assert by <= most[value], f"{value} moved by {by}, allowed {most[value]}"
