@@ -11,5 +11,5 @@ os.environ.pop("COLUMNS", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A project of its own, with a test that fails on purpose: tests/test_pytest_plugin.py runs it.
+# A project of its own, with a test that fails on purpose: tests/testing/test_pytest_plugin.py runs it.
 collect_ignore = ["foreign"]

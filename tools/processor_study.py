@@ -3,7 +3,7 @@
 Runs rows of the committed tables again under the variables that make oneDNN, MKL and torch compute as on processors
 with fewer instructions, and compares each with the same row as this machine runs it. Same seeds, same draws: what moves
 is rounding, and what training makes of it. Writes `table.txt` and `study.json`, whose `tolerances` are what
-`tests/test_reference_results.py` holds reruns on other machines to. Interrupted, it goes on where it was.
+`tests/docs/test_reference_results.py` holds reruns on other machines to. Interrupted, it goes on where it was.
 """
 
 import argparse

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import large_sweep
 import many_ranks
 import sweep_speed
+from support import large_sweep
 
 from paftbench.experiment import load, plan
 

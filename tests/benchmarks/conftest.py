@@ -1,6 +1,0 @@
-"""Lets benchmarks use what the tests share."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
