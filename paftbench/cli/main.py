@@ -26,14 +26,12 @@ from paftbench.cli.verify import verify
 from paftbench.errors import Refused
 from paftbench.printable import printable
 
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 REPORT = (
     "paftbench: an error of paftbench's own, not of yours: "
     "please report the lines above, with what `paftbench doctor --json` says"
 )
 RARELY = 100_000  # new objects between two looks for garbage; figures leave some, and memory is bounded
-ClickException: type[Exception] = UsageError.__mro__[1]
 
 app = typer.Typer(
     name="paftbench",
@@ -96,14 +94,14 @@ def exit_code(arguments: list[str]) -> int:
         # The reader of stdout has gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except ClickException as error:
-        text = getattr(error, "format_message", lambda: "")() or "expected a command; see paftbench --help"
-        return refused(text.replace("Value error, ", ""))
     except OSError as error:
         return refused(": ".join(str(part) for part in (error.strerror, error.filename) if part) or str(error))
     except Refused as error:
         return refused(str(error))
-    except Exception:
+    except Exception as error:
+        # typer's own word on a mistake: it exports no class of all of them, and their base differs with its release.
+        if (said := getattr(error, "format_message", None)) is not None:
+            return refused(said().replace("Value error, ", "") or "expected a command; see paftbench --help")
         traceback.print_exc()
         print(REPORT, file=sys.stderr)
         return 1
