@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable; without it gloo looks the host name up
 _MEETING = "PAFTBENCH_MEETING"
-_AGENT = "paftbench.sweep.engines.agent"
+AGENT = "paftbench.ranks.agent"
 _OF_TORCHRUN = "PET_"  # its flags as variables: those of a launcher around this process are not meant for ours
 
 
@@ -47,7 +47,7 @@ def chosen_interface() -> str:
 def start_ranks(processes: int, module: str, *arguments: str, log: IO[bytes], **own: str) -> "subprocess.Popen[bytes]":
     """torchrun with so many ranks that run a module, in a session of its own; what they print goes to `log`."""
     return subprocess.Popen(
-        command(_AGENT, str(processes), module, *arguments), stdin=subprocess.DEVNULL, stdout=log,
+        command(AGENT, str(processes), module, *arguments), stdin=subprocess.DEVNULL, stdout=log,
         stderr=subprocess.STDOUT, start_new_session=True, env=environment(OMP_NUM_THREADS="1", **own),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ OUTSIDE = ("fault_models", "experiments")  # of the checkout's top, installed un
 GROUND, DOORS = "the ground", ("trial", "specs", "pytest_plugin")
 READERS, TRAINERS = ("analysis", "gate", "paper"), ("attachment", "training", "sweep", "testing", "verify", "step")
 ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing")
-ARE_RANKS = ("trial.py", "verify/member.py", "cli/rank_check.py", "sweep/engines/agent.py")
+ARE_RANKS = ("trial.py", "verify/member.py", "cli/rank_check.py")
 
 
 def table() -> dict[str, str]:

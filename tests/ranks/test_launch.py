@@ -30,7 +30,7 @@ def met(folder: Path, prefix: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     folder.mkdir()
     with (folder / "log.txt").open("wb") as log:
         if prefix:
-            agent = command(launch._AGENT, "2", "support.listening", str(folder))
+            agent = command(launch.AGENT, "2", "support.listening", str(folder))
             ranks = subprocess.Popen([*prefix, *agent], stdout=log, stderr=log, env=environment(OMP_NUM_THREADS="1"))
         else:
             ranks = start_ranks(2, "support.listening", str(folder), log=log)

@@ -1,4 +1,4 @@
-"""torchrun, tied to its parent: `python -m paftbench.sweep.engines.agent PROCESSES MODULE ARGUMENTS...`."""
+"""torchrun, tied to its parent: `python -m paftbench.ranks.agent PROCESSES MODULE ARGUMENTS...`."""
 
 import os
 import sys
