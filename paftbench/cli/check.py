@@ -91,7 +91,7 @@ def check(
     against = _baseline(files, mode, nothing, command)
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=True)
     # Made before anything runs: a count of processes that cannot be is refused first.
-    local = sweeping.local_engine(jobs)
+    local = sweeping.chosen_engine(jobs)
     kept = planned if no_run else run_missing(root, planned, policy, local)
     records = sweeping.records_of(root, planned)
     warn_of_older(kept, records, command)

@@ -11,7 +11,7 @@ from paftbench.cli.options import message
 
 if TYPE_CHECKING:
     from paftbench.store.directory import Planned, TrialRecord
-    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.engines.engine import Engine
     from paftbench.sweep.sweep import Policy
 
 
@@ -28,7 +28,7 @@ def with_plugin_files(planned: Sequence["Planned"]) -> list["Planned"]:
     return [replace(item, sources=item.sources | {"--plugin": digest}) for item in planned]
 
 
-def run_missing(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> list["Planned"]:
+def run_missing(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Engine") -> list["Planned"]:
     """Run what is missing, stale, or was made with other plugin files; the trials whose results are kept."""
     records = sweeping.records_of(root, planned)
     others = [item for item in planned if _has_other_plugins(item, records[item.id])]

@@ -15,7 +15,7 @@ from paftbench.errors import Missing, Refused
 
 if TYPE_CHECKING:
     from paftbench.store.directory import Planned
-    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.engines.engine import Engine
     from paftbench.sweep.sweep import Policy
 
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
@@ -72,7 +72,7 @@ def paper(
         raise Refused(f"--tflops (TFLOP/s that a GPU sustains) must be > 0, got {tflops}")
     from paftbench.sweep.sweep import Policy
 
-    local = sweeping.local_engine(jobs, engine)
+    local = sweeping.chosen_engine(jobs, engine)
     plugins = load_plugins(plugin)
     overrides += sweeping.fields(placement, procs, device)
     plans = planned(items, scale, overrides, keyword, plugins, data_needed=not plan_only)
@@ -127,7 +127,7 @@ def planned(
     return plans
 
 
-def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "LocalEngine") -> int:
+def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "Engine") -> int:
     """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
     from paftbench.sweep.sharing import share, siblings_of
 

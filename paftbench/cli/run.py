@@ -33,7 +33,7 @@ def run(
     from paftbench.experiment.forecast import Forecast
     from paftbench.sweep.sweep import Policy
 
-    local = sweeping.local_engine(jobs, engine)
+    local = sweeping.chosen_engine(jobs, engine)
     plugins = load_plugins(plugin)
     given = [*(overrides or []), *sweeping.fields(placement, procs, device)]
     everything = plan(load(experiment), given, plugins=plugins)

@@ -1,7 +1,7 @@
 """Listing and running the trials of an experiment: what `run` and `paper` share."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paftbench.experiment.forecast import Forecast
     from paftbench.store.directory import Planned, TrialRecord
     from paftbench.store.plans import State
-    from paftbench.sweep.engines.local import LocalEngine
+    from paftbench.sweep.engines.engine import Engine
     from paftbench.sweep.sweep import Policy, Sweep
 
 
@@ -52,8 +52,6 @@ RetryErrors = Annotated[bool, typer.Option("--retry-errors", help="Run again wha
 Force = Annotated[bool, typer.Option("--force", help="Run again what is done.")]
 RerunStale = Annotated[bool, typer.Option("--rerun-stale", help="Run again what a changed plugin produced.")]
 OUT = Path("results/runs")
-LOCAL = "local"
-ENGINES = (LOCAL, "slurm", "ray")
 
 
 def fields(placement: Placement | None, procs: int | None, device: Device | None) -> list[str]:
@@ -73,20 +71,31 @@ def matching(everything: Sequence["Planned"], keyword: str | None) -> list["Plan
     return with_goldens([item for item in everything if matches(item.name)], everything)
 
 
-def local_engine(jobs: int | None, name: str = LOCAL) -> "LocalEngine":
-    """This machine, with a process per core where the user says no number; `LookupError` for another engine."""
-    from paftbench.suggest import did_you_mean
+def this_machine(slots: int) -> "Engine":
     from paftbench.sweep.engines.local import LocalEngine
 
-    if name not in ENGINES:
-        raise Missing(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
-    if name != LOCAL:
-        raise Missing(f"--engine (what places trials): {name} is not installed; this version has {LOCAL}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    engine = LocalEngine(cores if jobs is None else jobs)
+    engine = LocalEngine(slots)
     # multiprocessing runs this process's main script again in each trial, which costs nothing where this is imported.
     engine.expect(["paftbench.cli.main"])
     return engine
+
+
+LOCAL = "local"
+ENGINES: dict[str, Callable[[int], "Engine"] | None] = {LOCAL: this_machine, "slurm": None, "ray": None}
+
+
+def chosen_engine(jobs: int | None, name: str = LOCAL) -> "Engine":
+    """The engine called `name`, with a process per core where the user says no number; `LookupError` where none is."""
+    from paftbench.suggest import did_you_mean
+
+    if name not in ENGINES:
+        raise Missing(f"--engine (what places trials): no engine {name!r}{did_you_mean(name, ENGINES)}")
+    made = ENGINES[name]
+    if made is None:
+        there = ", ".join(known for known, of in ENGINES.items() if of)
+        raise Missing(f"--engine (what places trials): {name} is not installed; this version has {there}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return made(cores if jobs is None else jobs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +166,7 @@ def seconds_of(todo: Iterable[Listed], jobs: int) -> float | None:
     return sum(known) / jobs if known else None
 
 
-def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> int:
+def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Engine") -> int:
     """Run what is to run, then print the table and the directory; 1 where a trial ended in error."""
     from paftbench.analysis.table import render
 
@@ -168,7 +177,7 @@ def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "L
     return 1 if sweep.errors else 0
 
 
-def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "LocalEngine") -> "Sweep":
+def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Engine") -> "Sweep":
     """Run what is to run, with its progress on stderr; the sweep that did it."""
     from paftbench.cli.progress import Progress
     from paftbench.sweep.sweep import Sweep

@@ -25,7 +25,7 @@ from paftbench.store.directory import (
 from paftbench.store.files import drop_temporaries, sync, write_json
 from paftbench.store.lease import LostClaim
 from paftbench.store.plans import State, adopt, known_record, rerun_directory, settle, state_of, tidy, write_plan
-from paftbench.sweep.engines.local import Ending, LocalEngine
+from paftbench.sweep.engines.engine import Ending, Engine
 from paftbench.sweep.interrupt import deferred
 from paftbench.sweep.verdict import DISK_FULL, Overdue, verdict_of
 from paftbench.sweep.watch import Watch
@@ -75,7 +75,7 @@ class Sweep:
 
     root: Path
     planned: Sequence[Planned]
-    engine: LocalEngine
+    engine: Engine
     policy: Policy = field(default_factory=Policy)
     report: Callable[[Finished], None] = lambda finished: None
     states: dict[str, State] = field(default_factory=dict, init=False)
@@ -88,7 +88,7 @@ class Sweep:
         Nothing is written before everything that is there has been read.
         """
         for item in self.planned:
-            if item.trial.nodes > 1:
+            if item.trial.nodes > self.engine.nodes:
                 raise Refused(f"{item.name}: nodes {item.trial.nodes} needs an engine of more than this machine")
         with deferred():
             tidy(self.root)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from paftbench.process import ending_of
 from paftbench.store.directory import INJECTIONS, LOG, STEPS, read_failure, read_lines
-from paftbench.sweep.engines.local import SERVER_LOST, Ending
+from paftbench.sweep.engines.engine import SERVER_LOST, Ending
 
 _VMSTAT = Path("/proc/vmstat")
 _NO_WORD = ", no result; see log.txt"

@@ -4,11 +4,11 @@ Reads orders, a line of JSON each: {"run": arguments, "mark": text, "log": path,
 a new session that runs the command; {"wait": pid} its exit code, or minus the signal that ended it.
 """
 
-import functools
 import json
 import os
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 import paftbench.analysis.table
@@ -16,8 +16,9 @@ import paftbench.cli.progress
 import paftbench.experiment.plan
 import paftbench.sweep.sweep  # noqa: F401
 from paftbench.cli.main import exit_code
+from paftbench.cli.sweeping import ENGINES, LOCAL
 from paftbench.plugins import KINDS, known
-from paftbench.sweep.engines import local
+from paftbench.sweep.engines.local import LocalEngine
 
 
 def start(order: dict[str, Any]) -> int:
@@ -33,9 +34,8 @@ def start(order: dict[str, Any]) -> int:
     for stream in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDONLY) if stream == 0 else log, stream)
     if order["fake"]:
-        local.LocalEngine = functools.partial(  # type: ignore[misc]
-            local.LocalEngine, target="support.fake_trial:run", preload="support.light_preload"
-        )
+        fake = partial(LocalEngine, target="support.fake_trial:run", preload="support.light_preload")
+        ENGINES[LOCAL] = fake
     sys.exit(exit_code(order["run"]))
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,9 +45,8 @@ def planned() -> list[Planned]:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
-    with LocalEngine(2, target=FAKE) as local:
-        yield local
+def engine() -> LocalEngine:
+    return LocalEngine(2, target=FAKE)
 
 
 def tell(root: Path, item: Planned, **behaviour: Any) -> None:
@@ -307,8 +305,8 @@ from paftbench.experiment.file import load
 from paftbench.sweep.sweep import Sweep
 
 if __name__ == "__main__":
-    with LocalEngine(2, target="support.fake_trial:run") as engine:
-        Sweep(root=Path(sys.argv[2]), planned=plan(load(sys.argv[1])), engine=engine).run()
+    engine = LocalEngine(2, target="support.fake_trial:run")
+    Sweep(root=Path(sys.argv[2]), planned=plan(load(sys.argv[1])), engine=engine).run()
 """
 YAML = """
 name: fake

@@ -87,8 +87,8 @@ def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_f
     (item,) = plan(load(str(path)), plugins=[plugin])
     policy = Policy(force=force)
     if force:
-        with LocalEngine(1) as engine:
-            Sweep(root=root, planned=[item], engine=engine).run()
+        engine = LocalEngine(1)
+        Sweep(root=root, planned=[item], engine=engine).run()
     (tmp_path / "slow").touch()
     command = driver.start("run", path, "--out", tmp_path, "--plugin", plugin, *["--force"] * force, fake=False)
     pattern = f".rerun-{item.id}.*/steps.jsonl" if force else f"{item.id}/steps.jsonl"
@@ -98,10 +98,10 @@ def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_f
     try:
         monkeypatch.setattr(claims, "STALE_S", 0.5)
         ended: list[str] = []
-        with LocalEngine(1) as engine:
-            second = Sweep(root=root, planned=[item], engine=engine, policy=policy)
-            second.report = lambda finished: ended.append(finished.outcome)
-            second.run()
+        engine = LocalEngine(1)
+        second = Sweep(root=root, planned=[item], engine=engine, policy=policy)
+        second.report = lambda finished: ended.append(finished.outcome)
+        second.run()
         assert ended == ["masked"]
         before = files_of(root)
         assert len(list(read_lines(root / item.id / "steps.jsonl"))) == STEPS
@@ -200,27 +200,27 @@ def test_a_sweep_whose_trial_was_taken_over_records_nothing_and_waits_for_the_ot
     root.mkdir()
     (root / f"{item.id}.behaviour").write_text(json.dumps(ending))
     told: list[tuple[str, str | None]] = []
-    with LocalEngine(1, target="support.fake_trial:run") as engine:
-        sweep = Sweep(root=root, planned=[item], engine=engine)
-        sweep.report = lambda finished: told.append((finished.outcome, finished.reason))
-        collect, path, polls = sweep._collect, claims.claim_path(root / item.id), 0
+    engine = LocalEngine(1, target="support.fake_trial:run")
+    sweep = Sweep(root=root, planned=[item], engine=engine)
+    sweep.report = lambda finished: told.append((finished.outcome, finished.reason))
+    collect, path, polls = sweep._collect, claims.claim_path(root / item.id), 0
 
-        def collected() -> None:
-            nonlocal polls
-            if (root / "starts.txt").exists():
-                polls += 1
-                if polls == 1:
-                    stolen(path)
-                elif polls == 60:
-                    # Meanwhile the other has finished.
-                    result = whole_result(item.spec(), outcome="degraded", mark="theirs")
-                    (root / item.id / "result.json").write_text(json.dumps(result))
-                    path.unlink()
-            collect()
-            assert told == [] or polls >= 60
+    def collected() -> None:
+        nonlocal polls
+        if (root / "starts.txt").exists():
+            polls += 1
+            if polls == 1:
+                stolen(path)
+            elif polls == 60:
+                # Meanwhile the other has finished.
+                result = whole_result(item.spec(), outcome="degraded", mark="theirs")
+                (root / item.id / "result.json").write_text(json.dumps(result))
+                path.unlink()
+        collect()
+        assert told == [] or polls >= 60
 
-        sweep._collect = collected  # type: ignore[method-assign]
-        sweep.run()
+    sweep._collect = collected  # type: ignore[method-assign]
+    sweep.run()
     assert told == [("degraded", None)]
     assert read_json(root / item.id / "result.json")["mark"] == "theirs"
     assert [found.name for found in root.iterdir() if found.name.startswith(".")] == []

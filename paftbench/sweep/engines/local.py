@@ -6,18 +6,20 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from subprocess import Popen
+from typing import Protocol
 
 from paftbench.errors import Refused
 from paftbench.process import announcing
 from paftbench.ranks.launch import start_ranks
 from paftbench.store.directory import LOG
 from paftbench.sweep.engines.child import run_forked
+from paftbench.sweep.engines.engine import SERVER_LOST, Ending, Setting
 
 GRACE_S = 5.0
 SOCKET_PATH = 103  # bytes that the path of a socket may have, on macOS; Linux takes 107
@@ -27,11 +29,7 @@ TARGET = "paftbench.trial:run_trial"
 ATTEMPTS = 10  # to start a trial, while its server keeps being killed
 POLL_S = 0.2
 PRELOAD = "paftbench.sweep.engines.preload"
-SERVER_LOST: Final = "server lost"  # the trial ended with the server it was forked from: its exit code is lost
 _UNKNOWN = 255  # what multiprocessing gives for such a code; any process may end with it
-
-Ending = int | Literal["server lost"]
-Setting = Mapping[str, str]  # variables that a trial's processes find in their environment
 
 
 class Running(Protocol):
@@ -124,30 +122,19 @@ def _started(context: ForkServerContext, arguments: tuple[str, Path, Path, dict[
     raise OSError(f"the server that trials are forked from ended {ATTEMPTS} times before it could start one")
 
 
-class Launched:
+def _launched(target: str, directory: Path, setting: Setting, processes: int) -> "Popen[bytes]":
     """A torchrun trial: its agent, in a session of its own."""
-
-    def __init__(self, target: str, directory: Path, setting: Setting, processes: int) -> None:
-        module = target.partition(":")[0]
-        with (directory / LOG).open("ab") as log:
-            self._process = start_ranks(processes, module, str(directory), log=log, **setting)
-
-    def poll(self) -> Ending | None:
-        return self._process.poll()
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
+    with (directory / LOG).open("ab") as log:
+        return start_ranks(processes, target.partition(":")[0], str(directory), log=log, **setting)
 
 
 class LocalEngine:
     """`slots` processes at a time; a torchrun trial takes as many slots as it has processes, and never more than all.
 
     `target` is what a trial's process runs on its directory, `preload` what the server of virtual ones imports first.
-    A context manager: leaving it stops what still runs.
     """
+
+    nodes = 1
 
     def __init__(self, slots: int, target: str = TARGET, preload: str = PRELOAD) -> None:
         if slots < 1:
@@ -157,44 +144,33 @@ class LocalEngine:
         self._preload = [preload]
         self._running: dict[Path, tuple[Running, int]] = {}
 
-    def __enter__(self) -> "LocalEngine":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop(list(self._running))
-
     def expect(self, modules: Iterable[str]) -> None:
-        """Have the server import what virtual trials to come need; said before it starts."""
         self._preload = list(dict.fromkeys([*self._preload, *modules]))
 
     def warm(self) -> None:
-        """Start the server; it imports meanwhile."""
         with _serving(self._preload):
             forkserver.ensure_running()
 
     def fits(self, processes: int) -> bool:
-        """Whether a trial of so many processes can start now."""
         return sum(slots for _, slots in self._running.values()) + min(processes, self.slots) <= self.slots
 
-    def start(self, directory: Path, processes: int, *, torchrun: bool, setting: Setting | None = None) -> None:
-        """Start the trial of a directory; `setting` is added to its processes' environment."""
+    def start(self, directory: Path, processes: int, *, torchrun: bool, setting: Setting) -> None:
         running: Running
         if torchrun:
-            running = Launched(self._target, directory, setting or {}, processes)
+            running = _launched(self._target, directory, setting, processes)
         else:
-            running = Forked(self._target, directory, setting or {}, self._preload)
+            running = Forked(self._target, directory, setting, self._preload)
         self._running[directory] = (running, min(processes, self.slots))
 
     def ended(self) -> list[tuple[Path, Ending]]:
-        """Trials that ended since the last call, with their exit codes; minus the signal for a killed one."""
         codes = [(directory, running.poll()) for directory, (running, _) in self._running.items()]
         ended = [(directory, code) for directory, code in codes if code is not None]
         for directory, _ in ended:
             del self._running[directory]
         return ended
 
-    def stop(self, directories: list[Path]) -> None:
-        """End trials: SIGTERM, which lets a launcher end its ranks, then SIGKILL."""
+    def stop(self, directories: Sequence[Path]) -> None:
+        # SIGTERM first lets a launcher end its ranks.
         running = [self._running.pop(directory)[0] for directory in directories if directory in self._running]
         for process in running:
             process.terminate()
