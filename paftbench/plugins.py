@@ -26,18 +26,18 @@ _DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][
 KINDS = installed.GROUPS
 
 T = TypeVar("T")
-_from_files: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+from_files: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}  # plugins of the user's files, by kind and name
 
 
 def known(kind: str) -> dict[str, type]:
     """Every plugin of a kind that can be imported, by name; files given by the user win over installed ones."""
-    return {**installed.usable(kind), **_from_files[kind]}
+    return {**installed.usable(kind), **from_files[kind]}
 
 
 def find(kind: str, name: str) -> Any:
     """The plugin class called `name`, no other imported; `LookupError` with the nearest name where there is none."""
-    if isinstance(name, str) and name in _from_files[kind]:
-        return _from_files[kind][name]
+    if isinstance(name, str) and name in from_files[kind]:
+        return from_files[kind][name]
     if not isinstance(name, str) or name not in names(kind):
         raise Missing(f"no {KINDS[kind]} {brief(name)}{did_you_mean(str(name), names(kind))}")
     return installed.load(kind, name)
@@ -45,12 +45,12 @@ def find(kind: str, name: str) -> Any:
 
 def names(kind: str) -> set[str]:
     """The names of every plugin of a kind, usable or not; nothing is imported."""
-    return {*installed.registered(kind), *_from_files[kind]}
+    return {*installed.registered(kind), *from_files[kind]}
 
 
 def origin_of(kind: str, name: str) -> str:
     """Where a plugin comes from: `file` for one that the user gave, else distribution and version."""
-    return "file" if name in _from_files[kind] else installed.origin(installed.registered(kind)[name])
+    return "file" if name in from_files[kind] else installed.origin(installed.registered(kind)[name])
 
 
 def load_file(path: Path) -> list[Any]:
@@ -78,7 +78,7 @@ def load_file(path: Path) -> list[Any]:
             kind = _kind_of(cls, path)
             if any(other is not cls and other.name == name and _kind_of(other, path) == kind for other in found):
                 raise Refused(f"plugin file {path} defines two {kind} called {name!r}")
-            _from_files[kind][name] = cls
+            from_files[kind][name] = cls
             found.append(cls)
     if not found:
         raise Refused(f"plugin file {path} defines no fault model, mitigation or workload")

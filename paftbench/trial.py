@@ -46,7 +46,7 @@ def run_trial(directory: Path, lease: Lease | None = None) -> int:
         group = _join(planned.trial)
         placement = build_placement(planned.trial, group)
         lease = placement.replicas.ranks.gather_objects(lease)[0]
-        _run(planned, placement, directory, lease)
+        run_share(planned, placement, directory, lease)
     except Exception as error:
         return _leave_reason(directory, placement, error, lease)
     if group is not None:
@@ -55,7 +55,8 @@ def run_trial(directory: Path, lease: Lease | None = None) -> int:
     return 0
 
 
-def _run(planned: Planned, placement: Placement, directory: Path, lease: Lease | None = None) -> None:
+def run_share(planned: Planned, placement: Placement, directory: Path, lease: Lease | None = None) -> None:
+    """Train this process's ranks, from a checkpoint where there is one; the process of the first writes the result."""
     trial, ranks = planned.trial, placement.replicas.ranks
     recorder = Recorder(directory, ranks, [fault.name for fault in trial.faults], lease)
     start = _continue(placement, recorder, directory)

@@ -55,7 +55,7 @@ class Progress:
             from rich.live import Live
 
             console = Console(stderr=True)
-            self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2, transient=True)
+            self._live = Live(get_renderable=self.table, console=console, refresh_per_second=2, transient=True)
             self._live.start()
         return self
 
@@ -96,7 +96,8 @@ class Progress:
         rest = ((tally.total - tally.done) * mean(tally.slot_seconds or known) for tally in self._tallies.values())
         return sum(rest) / self._slots
 
-    def _table(self) -> "Table":
+    def table(self) -> "Table":
+        """What is shown now: a bar for each grid, counts and time for all."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

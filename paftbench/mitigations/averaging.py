@@ -55,13 +55,13 @@ class Averaging(Mitigation):
         else:
             means = step.ranks.consensus(self._averaged(step))
             self.arrived(step, means[: len(step.parameters)])
-            self._load(step, means)
+            self.receive(step, means)
 
     def flush(self, step: Step) -> None:
         pending = step.state["pending"]
         if pending is not None:
             step.state["pending"] = None
-            self._load(step, pending.wait())
+            self.receive(step, pending.wait())
 
     def pending(self, state: dict[str, Any]) -> dict[str, Any]:
         pending: Pending | None = state["pending"]
@@ -79,7 +79,8 @@ class Averaging(Mitigation):
             blocks += step.replicas.buffers()
         return blocks
 
-    def _load(self, step: Step, means: list[Tensor]) -> None:
+    def receive(self, step: Step, means: list[Tensor]) -> None:
+        """Put means in the place of what was averaged; a subclass notes besides what its synchronisation was."""
         live = list(step.parameters)
         if self.state == "all":
             live += step.moments

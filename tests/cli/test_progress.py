@@ -50,7 +50,7 @@ def ended(planned: Any, seconds: float, outcome: str = "masked", reason: str | N
 
 def text_of(progress: Progress) -> str:
     out = io.StringIO()
-    Console(file=out, width=120, color_system=None).print(progress._table())
+    Console(file=out, width=120, color_system=None).print(progress.table())
     return out.getvalue()
 
 

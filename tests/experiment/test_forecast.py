@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from support import mutated_experiments
+from support.plugin_files import plugins_kept
 
-from paftbench import plugins
 from paftbench.cli.main import exit_code
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.experiment.forecast import warnings_of
 from paftbench.experiment.strikes import Strikes, expected_strikes, strikes_of
+from paftbench.plugins import load_file
 from paftbench.store.directory import Planned
 
 DIM = 10
@@ -29,10 +30,9 @@ HUGE = 10_000_000_000_000
 def registered(tmp_path: Path) -> Iterator[None]:
     """A fault model that fades, and a mitigation with a `period` of any kind."""
     (tmp_path / "others.py").write_text(mutated_experiments.PLUGINS)
-    before = {kind: dict(found) for kind, found in plugins._from_files.items()}
-    plugins.load_file(tmp_path / "others.py")
-    yield
-    plugins._from_files.update(before)
+    with plugins_kept():
+        load_file(tmp_path / "others.py")
+        yield
 
 
 def planned(steps: int, **base: Any) -> list[Planned]:
@@ -104,7 +104,7 @@ class Broken(SparseFault):
 )
 def test_a_fault_model_that_cannot_say_what_it_expects_is_named(result: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN.replace("{RESULT}", result))
-    plugins.load_file(tmp_path / "broken.py")
+    load_file(tmp_path / "broken.py")
     (item,) = planned(5, faults=[{"name": "f", "model": "broken_forecast", "degree": 0.5}])
     with pytest.raises(ValueError) as caught:
         expected_strikes(item.trial)

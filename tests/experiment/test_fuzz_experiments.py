@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from support import mutated_experiments
+from support.plugin_files import plugins_kept
 
-from paftbench import plugins
 from paftbench.cli.main import exit_code
+from paftbench.plugins import load_file
 
 FILE_S = 20  # of CPU, on a slow and busy machine; most take a tenth of a second
 GROWTH_KB = 1024 * 1024
@@ -22,10 +23,9 @@ LONGEST_LINE = 2000
 def registered(tmp_path: Path) -> Iterator[None]:
     """The plugins that one of the files uses."""
     (tmp_path / "fuzzed.py").write_text(mutated_experiments.PLUGINS)
-    before = {kind: dict(found) for kind, found in plugins._from_files.items()}
-    plugins.load_file(tmp_path / "fuzzed.py")
-    yield
-    plugins._from_files.update(before)
+    with plugins_kept():
+        load_file(tmp_path / "fuzzed.py")
+        yield
 
 
 def complaint(number: int, texts: list[str], tmp_path: Path) -> str:

@@ -13,6 +13,7 @@ OUTSIDE = ("fault_models", "experiments")  # of the checkout's top, installed un
 GROUND, DOORS = "the ground", ("trial", "specs", "pytest_plugin")
 READERS, TRAINERS = ("analysis", "gate", "paper"), ("attachment", "training", "sweep", "testing", "verify", "step")
 ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing")
+TORCHS = {"_parameters"}  # of a module: ours may call one so too
 ARE_RANKS = ("trial.py", "verify/member.py", "cli/rank_check.py")
 
 
@@ -88,6 +89,34 @@ def test_only_rooms_that_are_ranks_touch_torch_distributed() -> None:
         "/".join(below_package(file)) + ".py" for file in touching if below_package(file)[0] not in ISSUES_COLLECTIVES
     }
     assert others <= set(ARE_RANKS)
+
+
+def private_names(file: Path) -> list[set[str]]:
+    """Names with an underscore in front that a file gives to things of its own, that it takes and that it inherits."""
+    own, taken, inherited = set(), set(), set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.ImportFrom(module=str(module), names=names) if module.startswith("paftbench"):
+                inherited |= {alias.name for alias in names}
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
+                inherited.add(name)
+            case ast.Attribute(attr=name, ctx=context):
+                (own if isinstance(context, ast.Store) else taken).add(name)
+    return [{name for name in names if re.match("_[a-zA-Z]", name)} for names in (own, taken, inherited)]
+
+
+def test_no_file_touches_what_another_calls_private() -> None:
+    """Names of torch's and of the standard library are theirs; `__init__` and the like are everybody's."""
+    found = {"/".join(below_package(file)): private_names(file) for file in files()}
+    touched = {
+        (file, name)
+        for file, (own, taken, inherited) in found.items()
+        for name in taken - own - TORCHS | inherited
+        if any(name in others[0] for other, others in found.items() if other != file)
+    }
+    assert touched == set()
 
 
 @pytest.mark.parametrize("file", sorted(files()), ids=lambda file: "/".join(below_package(file)))

@@ -23,7 +23,7 @@ def nothing(self, step, means):
     step.synced = True
 
 
-averaging.Averaging._load = nothing
+averaging.Averaging.receive = nothing
 ''',
     "momentum not restored": """
 from paftbench.training.virtual import Virtual

@@ -74,7 +74,7 @@ def run(item: Planned, directory: Path, *, until: int | None = None) -> bool:
 
     Recorder.step = recorded  # type: ignore[method-assign]
     try:
-        trial_module._run(item, placement, directory)
+        trial_module.run_share(item, placement, directory)
     except Interrupted:
         pass
     finally:

@@ -8,7 +8,8 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 from support.checkout import TESTS
@@ -20,6 +21,7 @@ from paftbench.process import ending_of
 from paftbench.store.directory import Planned, read_json, read_results, try_claim, write_json
 from paftbench.store.plans import known_record, state_of
 from paftbench.sweep import verdict, watch
+from paftbench.sweep.engines.engine import Ending
 from paftbench.sweep.engines.local import SERVER_LOST, LocalEngine
 from paftbench.sweep.sweep import Finished, Policy, Sweep
 from paftbench.sweep.verdict import Before
@@ -193,19 +195,20 @@ def test_errors_run_again_only_when_asked_and_x_stops_at_the_first(
     assert [item.outcome for item in run(tmp_path, planned, engine, Policy(retry_errors=True))] == ["masked"] * 3
 
 
+def interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def test_force_keeps_the_old_result_until_the_new_one_is_there(
-    tmp_path: Path, planned: list[Planned], engine: LocalEngine
+    tmp_path: Path, planned: list[Planned], engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, planned[:1], engine)
     tell(tmp_path, planned[0], sleep=60)
     old = read_json(tmp_path / planned[0].id / "result.json")
     sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, policy=Policy(force=True))
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    sweep._collect = interrupt  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(engine, "ended", interrupt)
         sweep.run()
     assert read_json(tmp_path / planned[0].id / "result.json") == old
     tell(tmp_path, planned[0], mark=1)
@@ -241,17 +244,17 @@ def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(
     held = try_claim(tmp_path / planned[0].id) if tmp_path.exists() else None
     assert held is not None
     sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine)
-    collect, polls = sweep._collect, 0
+    ended, polls = engine.ended, 0
 
-    def collect_and_release() -> None:
+    def release_and_tell() -> list[tuple[Path, Ending]]:
         nonlocal polls
         polls += 1
         if polls == 3:
             assert starts(tmp_path) == []
             held.release()
-        collect()
+        return ended()
 
-    sweep._collect = collect_and_release  # type: ignore[method-assign]
+    engine.ended = release_and_tell  # type: ignore[method-assign]
     sweep.run()
     assert starts(tmp_path) == [planned[0].id]
 
@@ -263,15 +266,15 @@ def test_a_trial_that_another_sweep_has_finished_meanwhile_is_told_as_that_ones(
     assert held is not None
     told: list[Finished] = []
     sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, report=told.append)
-    collect = sweep._collect
+    ended = engine.ended
 
-    def collect_and_finish() -> None:
+    def finish_and_tell() -> list[tuple[Path, Ending]]:
         if not told and not (tmp_path / planned[0].id / "result.json").exists():
             write_json(tmp_path / planned[0].id / "result.json", whole_result(planned[0].spec()))
             held.release()
-        collect()
+        return ended()
 
-    sweep._collect = collect_and_finish  # type: ignore[method-assign]
+    engine.ended = finish_and_tell  # type: ignore[method-assign]
     sweep.run()
     assert [(finished.by, finished.outcome) for finished in told] == [("other", "masked")] and starts(tmp_path) == []
 
@@ -286,12 +289,17 @@ def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
     assert set(starts(tmp_path)) == {item.id for item in planned}
 
 
-def test_slots_are_shared_and_a_trial_larger_than_all_still_fits() -> None:
+def test_slots_are_shared_and_a_trial_larger_than_all_still_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr("paftbench.sweep.engines.local.start_ranks", lambda *_, **__: process)
     engine = LocalEngine(2)
     assert engine.fits(1) and engine.fits(2) and engine.fits(8)
-    engine._running[Path("x")] = (None, 1)  # type: ignore[assignment]
-    assert engine.fits(1) and not engine.fits(2) and not engine.fits(8)
-    engine._running.clear()
+    engine.start(tmp_path, 1, torchrun=True, setting={})
+    assert engine.fits(1) and not engine.fits(2) and not engine.fits(8) and engine.ended() == []
+    process.poll = lambda: 0
+    assert engine.ended() == [(tmp_path, 0)] and engine.fits(8)
     with pytest.raises(ValueError, match=r"jobs .* must be >= 1, got 0"):
         LocalEngine(0)
 
@@ -371,20 +379,6 @@ def test_a_trial_whose_golden_run_failed_is_not_judged_without_it(
     ended = run(tmp_path, planned, engine, Policy(retry_errors=True))
     assert ended[0].planned == golden
     assert [finished.outcome for finished in ended] == ["masked"] * 3
-
-
-def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(
-    tmp_path: Path, planned: list[Planned]
-) -> None:
-    timed = [
-        replace(item, id=f"{item.id[:-1]}{seed}", trial=replace(item.trial, seed=seed, placement="torchrun"))
-        for item in planned
-        for seed in (0, 1)
-    ]
-    sweep = Sweep(root=tmp_path, planned=[*timed, *planned], engine=LocalEngine(1, target=FAKE))
-    sweep.prepare()
-    order = [(item.trial.placement, item.trial.seed) for item in sweep._pending.values()]
-    assert order == [("virtual", 0)] * 3 + [("torchrun", 0)] * 3 + [("torchrun", 1)] * 3
 
 
 def test_an_exit_code_is_told_as_it_is_whatever_it_means_to_an_engine() -> None:

@@ -1,57 +1,80 @@
 """A sweep needs of an engine what the protocol says and nothing more."""
 
-import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
+from support import fake_trial
 
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
-from paftbench.ranks.launch import command, environment
-from paftbench.store.directory import LOG, read_result
+from paftbench.store.directory import Planned, read_result
 from paftbench.sweep.engines.engine import Ending, Engine, Setting
 from paftbench.sweep.sweep import Sweep
 
 
-class Plain:
-    """One process after the other, started as a stranger would who has read the protocol only."""
+class Instant:
+    """Runs each trial where it is started, as a stranger would write it who has read the protocol only."""
 
     slots = nodes = 1
 
     def __init__(self) -> None:
-        self.running: dict[Path, subprocess.Popen[bytes]] = {}
-        self.told: list[str] = []
+        self.done: list[Path] = []
 
     def expect(self, modules: Iterable[str]) -> None:
-        self.told.extend(modules)
+        pass
 
     def warm(self) -> None:
         pass
 
     def fits(self, processes: int) -> bool:
-        return not self.running
+        return not self.done
 
     def start(self, directory: Path, processes: int, *, torchrun: bool, setting: Setting) -> None:
-        run = command("paftbench.trial", str(directory))
-        with (directory / LOG).open("ab") as log:
-            self.running[directory] = subprocess.Popen(run, stdout=log, stderr=log, env=environment(**setting))
+        fake_trial.run(directory)
+        self.done.append(directory)
 
     def ended(self) -> list[tuple[Path, Ending]]:
-        codes = [(directory, process.poll()) for directory, process in self.running.items()]
-        ended = [(directory, code) for directory, code in codes if code is not None]
-        for directory, _ in ended:
-            del self.running[directory]
-        return ended
+        done, self.done = self.done, []
+        return [(directory, 0) for directory in done]
 
     def stop(self, directories: Sequence[Path]) -> None:
-        for directory in directories:
-            if process := self.running.pop(directory, None):
-                process.kill()
-                process.wait()
+        pass
+
+
+def planned(**base: Any) -> list[Planned]:
+    """A golden run and three cells."""
+    fields = {"workload": {"name": "quadratic"}, "steps": 5, **base}
+    noise = {"faults": [{"name": "noise", "model": "gaussian_noise", "degree": 0.1}]}
+    grid = {"name": "noise", "set": noise, "axes": {"faults.noise.degree": [0.1, 0.2, 0.3]}}
+    return plan(parse_experiment({"name": "fake", "base": fields, "grids": [grid]}, "fake"))
 
 
 def test_a_sweep_runs_on_an_engine_that_was_written_from_the_protocol_alone(tmp_path: Path) -> None:
-    content = {"name": "plain", "base": {"workload": {"name": "quadratic"}, "steps": 3, "world_size": 2}}
-    planned = plan(parse_experiment(content, "plain"))
-    engine: Engine = Plain()
-    Sweep(root=tmp_path, planned=planned, engine=engine).run()
-    assert [read_result(tmp_path / item.id)["outcome"] for item in planned] == ["masked"]
+    engine: Engine = Instant()
+    Sweep(root=tmp_path, planned=planned(), engine=engine).run()
+    assert [read_result(tmp_path / item.id)["outcome"] for item in planned()] == ["masked"] * 4
+
+
+def test_a_trial_of_more_machines_than_the_engine_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    several = planned(placement="torchrun", nodes=2)
+    with pytest.raises(ValueError, match=r"nodes 2 needs an engine of more than this machine"):
+        Sweep(root=tmp_path / "runs", planned=several, engine=Instant()).prepare()
+    assert not (tmp_path / "runs").exists()
+    larger = Instant()
+    larger.nodes = 2
+    assert Sweep(root=tmp_path / "runs", planned=several, engine=larger).prepare() == 4
+
+
+def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(tmp_path: Path) -> None:
+    plain = [replace(item, golden_id=None) for item in planned()]
+    timed = [
+        replace(item, id=f"{item.id[:-1]}{seed}", trial=replace(item.trial, seed=seed, placement="torchrun"))
+        for item in plain
+        for seed in (0, 1)
+    ]
+    Sweep(root=tmp_path, planned=[*timed, *plain], engine=Instant()).run()
+    expected = [*plain, *(item for seed in (0, 1) for item in timed if item.trial.seed == seed)]
+    assert (tmp_path / "starts.txt").read_text().split() == [item.id for item in expected]

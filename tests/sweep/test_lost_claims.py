@@ -21,6 +21,7 @@ from paftbench.store.directory import Planned, claim, try_claim
 from paftbench.store.files import read_json, read_lines, replacing
 from paftbench.store.lease import LostClaim
 from paftbench.store.plans import adopt, rerun_directory, settle
+from paftbench.sweep.engines.engine import Ending
 from paftbench.sweep.engines.local import LocalEngine
 from paftbench.sweep.sweep import Policy, Sweep
 from paftbench.training.recorder import Recorder
@@ -203,10 +204,11 @@ def test_a_sweep_whose_trial_was_taken_over_records_nothing_and_waits_for_the_ot
     engine = LocalEngine(1, target="support.fake_trial:run")
     sweep = Sweep(root=root, planned=[item], engine=engine)
     sweep.report = lambda finished: told.append((finished.outcome, finished.reason))
-    collect, path, polls = sweep._collect, claims.claim_path(root / item.id), 0
+    ended, path, polls = engine.ended, claims.claim_path(root / item.id), 0
 
-    def collected() -> None:
+    def told_of() -> list[tuple[Path, Ending]]:
         nonlocal polls
+        assert told == [] or polls >= 60
         if (root / "starts.txt").exists():
             polls += 1
             if polls == 1:
@@ -216,10 +218,9 @@ def test_a_sweep_whose_trial_was_taken_over_records_nothing_and_waits_for_the_ot
                 result = whole_result(item.spec(), outcome="degraded", mark="theirs")
                 (root / item.id / "result.json").write_text(json.dumps(result))
                 path.unlink()
-        collect()
-        assert told == [] or polls >= 60
+        return ended()
 
-    sweep._collect = collected  # type: ignore[method-assign]
+    engine.ended = told_of  # type: ignore[method-assign]
     sweep.run()
     assert told == [("degraded", None)]
     assert read_json(root / item.id / "result.json")["mark"] == "theirs"

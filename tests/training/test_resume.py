@@ -74,7 +74,7 @@ def test_a_checkpoint_is_never_ahead_of_its_rows(tmp_path: Path, monkeypatch: py
 
     def sync(self: RowFile) -> None:
         real(self)
-        synced[self._path.name] = self.extent.bytes
+        synced[self.path.name] = self.extent.bytes
 
     monkeypatch.setattr(RowFile, "sync", sync)
     item = planned(tmp_path / "aa")

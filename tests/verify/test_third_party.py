@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.checkout import TESTS
+from support.plugin_files import plugins_kept
 
-from paftbench import installed, plugins
+from paftbench import installed
 from paftbench.cli.main import exit_code
 from paftbench.store.files import read_json, read_lines
 
@@ -49,9 +50,8 @@ def beside(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
     monkeypatch.syspath_prepend(str(target))
     for cached in caches:
         cached.cache_clear()
-    before = {kind: dict(found) for kind, found in plugins._from_files.items()}
-    yield {**os.environ, "PYTHONPATH": str(target)}
-    plugins._from_files.update(before)
+    with plugins_kept():
+        yield {**os.environ, "PYTHONPATH": str(target)}
     monkeypatch.undo()
     for cached in caches:
         cached.cache_clear()

