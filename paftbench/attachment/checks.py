@@ -1,6 +1,7 @@
 """What can be attached: the DDP model and the optimizer behind what a user passes, or the reason why not."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -10,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.relay import uncompiled
 from paftbench.errors import Refused
+from paftbench.faults.model import Fault
+from paftbench.mitigations.contract import Mitigation
 
 T = TypeVar("T")
 
@@ -25,6 +28,24 @@ REFUSED = {
     "PostLocalSGDOptimizer": "it averages the parameters itself; use it, or paft_sync on the optimizer inside it",
     "LBFGS": "it evaluates the loss several times per update, and a step is one aggregation",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What an attachment is to do; every rank must want the same."""
+
+    faults: Sequence[Fault] = ()
+    mitigations: Sequence[Mitigation] = ()
+    seed: int = 0
+    accumulation: int = 1
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "faults", listed("faults", self.faults, Fault))
+        object.__setattr__(self, "mitigations", listed("mitigations", self.mitigations, Mitigation))
+        whole("seed", self.seed)
+        if whole("accumulation", self.accumulation) < 1:
+            raise Refused(f"accumulation (backward passes per step) must be >= 1, got {self.accumulation}")
 
 
 def ddp_of(model: object) -> DistributedDataParallel:

@@ -1,94 +1,212 @@
-"""Where a user's loop is: how many backward passes it has made, how many updates, and what is open."""
+"""A step of a user's loop as a state machine: what may follow what, what is then to be done, what a loop did mistakes.
 
+Nothing here knows torch: model, optimizer and scaler report events, and the answer names what is to be done, in order.
+What `FOLLOWS` does not name is refused: by a user's mistake that `REFUSED` or `ANYWHERE` names, else as our own error.
+docs/attach.md draws it.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from paftbench.errors import Refused
+from paftbench.attachment import mistakes
 
-KEPT = ("rounds", "updates", "undecided", "mitigated")
+
+class State(StrEnum):
+    """Where a loop is. A backward pass counts where it is synchronised; `accumulation` of them make a step."""
+
+    BETWEEN = "between"  # no step is open: nothing has come yet, or the optimizer has decided
+    PASSING = "passing"  # a backward pass is under way, and not its step's last
+    GATHERING = "gathering"  # some of the step's passes are complete
+    STRIKING = "striking"  # the step's last pass is under way: faults strike it
+    RECEIVED = "received"  # gradients are there and struck; the scaler has yet to unscale them
+    READY = "ready"  # mitigations have seen them; the optimizer has yet to decide
+    OVERTAKEN = "overtaken"  # a forward pass closed the step before the optimizer had decided
+    DETACHED = "detached"
+
+
+class Event(StrEnum):
+    """What a loop, or DDP within it, does."""
+
+    FORWARD = "forward"  # a forward pass with gradients begins
+    PASS = "pass"  # the first bucket of a backward pass comes that is not its step's last
+    LAST_PASS = "last pass"  # the same of the step's last
+    PASSED = "passed"  # the pass is over, its gradients in place
+    UNSCALE = "unscale"  # the scaler is about to unscale the gradients
+    UNSCALED = "unscaled"  # they are in their own units
+    OVERFLOWED = "overflowed"  # they are, and a rank's hold an infinity: all ranks will skip
+    UPDATE = "update"  # the optimizer is about to take the gradients
+    UPDATED = "updated"  # it has, by itself or through the scaler
+    SKIPPED = "skipped"  # the scaler has left the update out
+    UNGIVEN_SCALER = "ungiven scaler"  # a scaler that attach() was not given steps the optimizer
+    BESIDE_SCALER = "beside scaler"  # attach() was given a scaler, and the optimizer is stepped without it
+    SAVE = "save"
+    END = "end"  # the `with` block ends without an error
+    DETACH = "detach"
+
+
+class Act(StrEnum):
+    """What is to be done; a step's strikes are drawn at `BEGIN`, and it is counted at `CLOSE`."""
+
+    BEGIN = "begin"
+    RECEIVE = "receive"
+    MITIGATE = "mitigate"
+    MITIGATE_SKIPPED = "mitigate, update skipped"
+    CLOSE = "close"
+    CLOSE_SKIPPED = "close, update skipped"
+    FLUSH = "flush"
+
+
+Acts = tuple[Act, ...]
+TAKES = (Event.UNSCALE, Event.UPDATE, Event.UPDATED)  # the gradients are used
+DECIDES = (*TAKES, Event.UNSCALED, Event.OVERFLOWED, Event.SKIPPED)
+
+
+def _stays(state: State, *events: Event) -> dict[Event, tuple[State, Acts]]:
+    return {event: (state, ()) for event in events}
+
+
+def _leads(*closing: Act) -> dict[Event, tuple[State, Acts]]:
+    """What may come after any backward pass; `closing` ends the step that is open."""
+    return {
+        Event.PASS: (State.PASSING, closing),
+        Event.LAST_PASS: (State.STRIKING, (*closing, Act.BEGIN)),
+        Event.DETACH: (State.DETACHED, (*closing, Act.FLUSH)),
+    }
+
+
+_SKIPPED = (Act.MITIGATE_SKIPPED, Act.CLOSE_SKIPPED)
+FOLLOWS: dict[State, dict[Event, tuple[State, Acts]]] = {
+    # Here an update takes no gradient of the model: with one, it is refused (`Rounds.held`).
+    State.BETWEEN: _leads() | _stays(State.BETWEEN, Event.FORWARD, *DECIDES, Event.SAVE, Event.END),
+    State.PASSING: _stays(State.PASSING, Event.FORWARD, Event.END)
+    | {Event.PASSED: (State.GATHERING, ()), Event.DETACH: (State.DETACHED, (Act.FLUSH,))},
+    State.GATHERING: _leads() | _stays(State.GATHERING, Event.FORWARD, Event.END),
+    State.STRIKING: _stays(State.STRIKING, Event.FORWARD, Event.END)
+    | {Event.PASSED: (State.RECEIVED, (Act.RECEIVE,)), Event.DETACH: (State.DETACHED, (Act.FLUSH,))},
+    State.RECEIVED: _leads(*_SKIPPED)
+    | _stays(State.RECEIVED, Event.UNSCALE, Event.SAVE, Event.END)
+    | {
+        Event.FORWARD: (State.OVERTAKEN, _SKIPPED),
+        Event.UNSCALED: (State.READY, (Act.MITIGATE,)),
+        Event.OVERFLOWED: (State.READY, (Act.MITIGATE_SKIPPED,)),
+        Event.SKIPPED: (State.BETWEEN, _SKIPPED),
+    },
+    State.READY: _leads(Act.CLOSE_SKIPPED)
+    | _stays(State.READY, Event.UNSCALE, Event.UNSCALED, Event.OVERFLOWED, Event.UPDATE, Event.SAVE, Event.END)
+    | {
+        Event.FORWARD: (State.OVERTAKEN, (Act.CLOSE_SKIPPED,)),
+        Event.UPDATED: (State.BETWEEN, (Act.CLOSE,)),
+        Event.SKIPPED: (State.BETWEEN, (Act.CLOSE_SKIPPED,)),
+    },
+    # A scaler that had found an infinity before the forward pass leaves the update out, as the step already counts.
+    State.OVERTAKEN: _leads() | _stays(State.OVERTAKEN, Event.FORWARD, Event.SKIPPED, Event.SAVE, Event.END),
+    State.DETACHED: _stays(State.DETACHED, Event.SAVE, Event.END, Event.DETACH),
+}
+
+ANYWHERE = {Event.UNGIVEN_SCALER: mistakes.UNGIVEN_SCALER, Event.BESIDE_SCALER: mistakes.BESIDE_SCALER}
+_IN_BACKWARD = dict.fromkeys(DECIDES, mistakes.IN_BACKWARD) | {Event.SAVE: mistakes.SAVED_WITHIN}
+REFUSED: dict[State, dict[Event, str]] = {
+    State.BETWEEN: {},
+    State.PASSING: _IN_BACKWARD,
+    State.GATHERING: dict.fromkeys(DECIDES, mistakes.TOO_EARLY) | {Event.SAVE: mistakes.SAVED_WITHIN},
+    State.STRIKING: _IN_BACKWARD,
+    State.RECEIVED: dict.fromkeys((Event.UPDATE, Event.UPDATED), mistakes.STILL_SCALED),
+    State.READY: {},
+    State.OVERTAKEN: {event: mistakes.OVERTAKEN for event in DECIDES if event is not Event.SKIPPED},
+    State.DETACHED: {event: mistakes.DETACHED for event in Event if event not in FOLLOWS[State.DETACHED]},
+}
+
+
+def refusal(state: State, event: Event) -> str | None:
+    """What a loop did wrong that comes to an event in a state where it is not legal."""
+    if event in FOLLOWS[state]:
+        return None
+    return REFUSED[state].get(event) or ANYWHERE.get(event, mistakes.ORDER)
 
 
 @dataclass(kw_only=True)
-class Loop:
-    """`rounds` are synchronised backward passes, `accumulation` of which make a step; `updates` are the optimizer's.
+class Rounds:
+    """A loop's state, and how often it has done what.
 
-    `undecided`: a step's gradients are there, and the optimizer has not decided; `mitigated`: mitigations have seen
-    them. `piled`: closed steps whose gradients the next one added to, so that they were none. `overtaken`: a step was
-    closed without an update, since another forward pass had begun. `continued`: from a state that had made steps.
+    `held`: whether the model's parameters hold gradients, asked only where an update comes and no step is open.
+    `passes` are synchronised backward passes, `updates` the optimizer's decisions. `piled`: closed steps whose
+    gradients the next one added to, so that they were none. `continued`: from a state that had made steps.
     """
 
-    accumulation: int
-    rounds: int = 0
+    accumulation: int = 1
+    scaled: bool = False
+    held: Callable[[], bool] = lambda: True
+    state: State = State.BETWEEN
+    passes: int = 0
     updates: int = 0
-    undecided: bool = False
-    mitigated: bool = False
     piled: int = 0
-    overtaken: bool = False
     continued: bool = False
-
-    def __post_init__(self) -> None:
-        if self.accumulation < 1:
-            raise Refused(f"accumulation (backward passes per step) must be >= 1, got {self.accumulation}")
 
     @property
     def into(self) -> int:
-        """Rounds of the step under way that are complete."""
-        return self.rounds % self.accumulation
+        """Passes of the step under way that are complete."""
+        return self.passes % self.accumulation
 
-    @property
-    def in_last(self) -> bool:
-        """Whether the next round, or the one under way, is its step's last."""
-        return self.into == self.accumulation - 1
+    def on(self, event: Event) -> Acts:
+        """What is to be done, in order; `RuntimeError` that says what the loop did wrong, and nothing has changed."""
+        why = self._missing(event) or refusal(self.state, event)
+        if why is not None:
+            raise RuntimeError(why.format(
+                accumulation=self.accumulation, into=self.into, passes=self.passes, state=self.state, event=event,
+                gradients=(self.piled + 1) * self.accumulation,
+            ))  # fmt: skip
+        self.state, acts = FOLLOWS[self.state][event]
+        if event is Event.UPDATED or event is Event.SKIPPED:
+            self.updates, self.piled = self.updates + 1, 0
+        return acts
 
-    def require_complete(self) -> None:
-        """`RuntimeError` where the optimizer is about to take gradients that no hook, or not every round, has made."""
-        if self.rounds == 0:
-            raise RuntimeError(
-                "the hook was never called: no gradient went through the attached DDP model; call the DDP model, "
-                "not its .module, and run backward() outside no_sync() before the optimizer's step"
-            )
-        if self.into:
-            raise RuntimeError(
-                f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer stepped after "
-                f"{self.into}; passes inside no_sync() do not count"
-            )
-        if self.piled:
-            raise RuntimeError(
-                f"accumulation (backward passes per step) is {self.accumulation}, but the optimizer got the gradients "
-                f"of {(self.piled + 1) * self.accumulation}: no zero_grad() came between them; passes inside no_sync() "
-                "do not count"
-            )
+    def bucket(self) -> Acts:
+        """A bucket has come: the first begins a pass."""
+        if self.state is State.STRIKING or self.state is State.PASSING:
+            return ()
+        return self.on(Event.LAST_PASS if self.into == self.accumulation - 1 else Event.PASS)
 
-    def require_open(self) -> None:
-        """`RuntimeError` where the optimizer is about to take the gradients of a step that is closed."""
-        if self.overtaken:
-            raise RuntimeError(
-                "a forward pass with gradients came between backward() and the optimizer's step, which therefore "
-                "counted as skipped; evaluate under torch.no_grad(), or after the step"
-            )
+    def passed(self, adds: bool | None) -> Acts:
+        """A backward pass is over; `adds`: to the gradients of a step without an update (None: there was none)."""
+        acts = self.on(Event.PASSED)
+        self.passes += 1
+        if adds is not None:
+            self.piled = self.piled + 1 if adds else 0
+        if self.state is State.RECEIVED and not self.scaled:
+            acts += self.on(Event.UNSCALED)
+        return acts
 
-    def require_used(self) -> None:
-        """`RuntimeError` at the end of a loop that went past the hook or the optimizer."""
-        if self.continued and self.rounds == self.updates == 0:
-            return  # nothing was left to do
-        if self.rounds == 0:
-            self.require_complete()
-        if self.updates == 0:
-            raise RuntimeError(
-                f"the attached optimizer was never stepped: {self.rounds} backward passes, but no call of its step(), "
-                "nor of scaler.step(); attach the optimizer that the loop uses"
-            )
+    def _missing(self, event: Event) -> str | None:
+        """Why an event that is legal in this state is not, after what the loop has done, or not done, so far."""
+        if event in TAKES:
+            if self.passes == 0:
+                return mistakes.NEVER_CALLED
+            if self.piled and self.state in (State.RECEIVED, State.READY):
+                return mistakes.PILED
+            if self.state is State.BETWEEN and self.held():
+                return mistakes.STRAY
+        if event is Event.END and not (self.continued and self.passes == 0):  # else nothing was left to do
+            if self.passes == 0:
+                return mistakes.NEVER_CALLED
+            if self.updates == 0:
+                return mistakes.NEVER_STEPPED
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """`RuntimeError` within a step."""
-        if self.into:
-            raise RuntimeError(
-                f"state_dict() within a step: after {self.into} of its {self.accumulation} backward passes"
-            )
-        return {name: getattr(self, name) for name in KEPT}
+        self.on(Event.SAVE)
+        undecided = self.state is State.RECEIVED or self.state is State.READY
+        return {
+            "rounds": self.passes, "updates": self.updates, "undecided": undecided,
+            "mitigated": self.state is not State.RECEIVED,
+        }  # fmt: skip
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue between two steps; what the loop does from here on is counted, and checked, anew."""
-        self.rounds = self.updates = 0
-        self.undecided, self.mitigated = saved["undecided"], saved["mitigated"]
+        self.passes = self.updates = self.piled = 0
         self.continued = saved["rounds"] > 0
+        self.state = State.BETWEEN
+        if saved["undecided"]:
+            self.state = State.READY if saved["mitigated"] else State.RECEIVED

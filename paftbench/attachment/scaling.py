@@ -4,46 +4,33 @@ A scaler decides from this rank's gradients alone whether the update is skipped.
 gradients that decision, and the loss scale after it, would part them: here all ranks skip when any of them must.
 """
 
-import sys
-from typing import Any, Protocol
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler, OptState
 
+from paftbench.attachment.rounds import Event
 from paftbench.errors import Refused
 from paftbench.ranks.axis import Ranks
 
-MODULE = GradScaler.__module__
-FRAMES = 24  # between a step hook and the scaler that called step(): wrappers of schedulers, frameworks, the profiler
 TAPPED = ("unscale_", "step")
 
 
-class Decided(Protocol):
-    """What hears of the scaler's decisions."""
-
-    def unscaling(self) -> None:
-        """Gradients are about to be unscaled; may refuse by raising."""
-        ...
-
-    def unscaled(self, skipping: bool) -> None:
-        """Gradients are in their own units, and all ranks agree on whether the update will be skipped."""
-        ...
-
-    def stepped(self, skipped: bool) -> None:
-        """`scaler.step` is over: the parameters were updated, or not, on all ranks alike."""
-        ...
-
-
 class Scaling:
-    """A scaler's decisions for one optimizer, agreed on by `ranks` and told to `receiver`, until `release`."""
+    """A scaler's decisions for one optimizer, agreed on by `ranks` and told to `tell`, until `release`."""
 
-    def __init__(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, ranks: Ranks, receiver: Decided) -> None:
+    def __init__(
+        self, scaler: GradScaler, optimizer: torch.optim.Optimizer, ranks: Ranks, tell: Callable[[Event], None]
+    ) -> None:
         self.optimizer = optimizer
         self.ranks = ranks
-        self.receiver = receiver
+        self.tell = tell
         self.skipping = False
-        self.stepping = False  # whether `scaler.step` is under way
         self._scaler = scaler
         self._tap = _TAPS.setdefault(id(scaler), _Tap(scaler))
         self._tap.open(self)
@@ -84,7 +71,7 @@ class _Tap:
         """`scaler.unscale_`, then agreement on whether anybody found an infinity or NaN."""
         scalings = self._of(optimizer)
         for scaling in scalings:
-            scaling.receiver.unscaling()
+            scaling.tell(Event.UNSCALE)
         self._original_unscale(optimizer)
         found: dict[torch.device, Tensor] = self._state(optimizer)["found_inf_per_device"]
         for scaling in scalings:
@@ -92,7 +79,7 @@ class _Tap:
             if scaling.skipping:
                 for flag in found.values():
                     flag.fill_(1.0)
-            scaling.receiver.unscaled(scaling.skipping)
+            scaling.tell(Event.OVERFLOWED if scaling.skipping else Event.UNSCALED)
 
     def _step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """`scaler.step`. Optimizers that would unscale gradients on their own (`fused`) get unscaled ones too.
@@ -106,19 +93,11 @@ class _Tap:
             self._state(optimizer)["stage"] = OptState.STEPPED
             result = None
         else:
-            result = self._stepped(scalings, optimizer, *args, **kwargs)
+            with STEPPING.by(self._scaler):
+                result = self._original_step(optimizer, *args, **kwargs)
         for scaling in scalings:
-            scaling.receiver.stepped(scaling.skipping)
+            scaling.tell(Event.SKIPPED if scaling.skipping else Event.UPDATED)
         return result
-
-    def _stepped(self, scalings: list[Scaling], optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for scaling in scalings:
-            scaling.stepping = True
-        try:
-            return self._original_step(optimizer, *args, **kwargs)
-        finally:
-            for scaling in scalings:
-                scaling.stepping = False
 
     def _of(self, optimizer: torch.optim.Optimizer) -> list[Scaling]:
         return [scaling for scaling in self._scalings if scaling.optimizer is optimizer]
@@ -139,15 +118,52 @@ def enabled(scaler: object) -> GradScaler | None:
     return scaler if scaler.is_enabled() else None
 
 
-def calling_scaler() -> GradScaler | None:
-    """The enabled scaler whose `step` led here; None where the optimizer was stepped without one."""
-    frame = sys._getframe()
-    for _ in range(FRAMES):
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-        if frame.f_globals.get("__name__") == MODULE:
-            scaler = frame.f_locals.get("self")
-            if isinstance(scaler, GradScaler) and scaler.is_enabled():
-                return scaler
-    return None
+class _Stepping:
+    """Which scaler is stepping an optimizer.
+
+    A scaler that was not passed in leaves no trace on the optimizer that it steps, so `GradScaler.step` is replaced on
+    the class while anybody is attached.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # ranks may be threads
+        self._watching = 0
+        self._here = threading.local()
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """The enabled scaler whose `step` led here, in this thread."""
+        return getattr(self._here, "scaler", None)
+
+    @contextmanager
+    def by(self, scaler: GradScaler) -> Iterator[None]:
+        """While a scaler steps an optimizer."""
+        outer, self._here.scaler = self.scaler, scaler if scaler.is_enabled() else None
+        try:
+            yield
+        finally:
+            self._here.scaler = outer
+
+    def watch(self) -> None:
+        with self._lock:
+            self._watching += 1
+            if self._watching == 1:
+                self._found, self._ours = GradScaler.step, self._noting(GradScaler.step)
+                GradScaler.step = self._ours  # type: ignore[method-assign]
+
+    def unwatch(self) -> None:
+        with self._lock:
+            self._watching -= 1
+            if self._watching == 0 and GradScaler.step is self._ours:  # else somebody replaced it since, and calls it
+                GradScaler.step = self._found  # type: ignore[method-assign]
+
+    def _noting(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def noted(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            with self.by(scaler):
+                return step(scaler, *args, **kwargs)
+
+        return noted
+
+
+STEPPING = _Stepping()

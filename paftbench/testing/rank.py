@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.attachment.facade import Attachment, attach
+from paftbench.attachment.checks import Wanted
+from paftbench.attachment.facade import Attachment
+from paftbench.attachment.hooks import hook_up
 from paftbench.errors import Refused
 from paftbench.faults.injector import Strikes
 from paftbench.faults.model import Fault
@@ -88,16 +90,15 @@ def run_rank(task: Task, rank: int, finish: Callable[[], None], progress: Progre
     ddp = DistributedDataParallel(model, **task.ddp)
     progress.part = "while paftbench attached"
     scaler: Any = next((part for part in rest if isinstance(part, torch.amp.GradScaler)), None)
-    progress.attached = attached = attach(
-        ddp,
-        optimizer,
-        scaler,
+    wanted = Wanted(
         faults=task.faults,
         mitigations=task.mitigations,
         seed=task.fault_seed,
         accumulation=task.accumulation,
         exact=task.exact,
     )
+    hooks = hook_up(ddp, optimizer, scaler, wanted)
+    progress.attached = attached = Attachment(hooks)
     progress.part = "in train"
     seed_streams("train", task.seed, rank)
     with attached:
@@ -110,8 +111,8 @@ def run_rank(task: Task, rank: int, finish: Callable[[], None], progress: Progre
         parameters={name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()},
         steps=attached.steps,
         syncs=attached.syncs,
-        synced_last=attached.pipeline.measured.synced,
-        extra_bytes=attached.pipeline.extra_bytes,
+        synced_last=hooks.pipeline.measured.synced,
+        extra_bytes=hooks.pipeline.extra_bytes,
     )
 
 

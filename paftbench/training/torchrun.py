@@ -1,4 +1,4 @@
-"""The torchrun placement: one rank per process, real DDP, and our Attachment used as a user would use it."""
+"""The torchrun placement: one rank per process, real DDP, and the hooks that `attach` gives a user."""
 
 import copy
 import warnings
@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paftbench.attachment.facade import Attachment
+from paftbench.attachment.checks import Wanted
+from paftbench.attachment.hooks import hook_up
 from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.layout import trainable
@@ -47,13 +48,12 @@ class Torchrun:
                 bucket_cap_mb=bucket_mb,
             )
         self.optimizer = optimizer_of([parameter for _, parameter in trainable(model)])
-        self.attachment = Attachment(
-            self.ddp, self.optimizer, faults=faults, mitigations=mitigations, seed=fault_seed, exact=exact, clock=clock
-        )
-        self.pipeline = self.attachment.pipeline
+        wanted = Wanted(faults=faults, mitigations=mitigations, seed=fault_seed, exact=exact)
+        self.hooks = hook_up(self.ddp, self.optimizer, None, wanted, clock)
+        self.pipeline = self.hooks.pipeline
         self.replicas = self.pipeline.replicas
         self.ranks = self.replicas.ranks
-        self.layout = self.attachment.layout
+        self.layout = self.replicas.layout
         self._device = next(model.parameters()).device
 
     def backward(self, loss_of: LossOf) -> list[float]:

@@ -3,6 +3,7 @@
 import copy
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -213,6 +214,54 @@ def test_backward_passes_that_pile_up_uncounted_are_an_error_and_skipped_updates
         assert set(found.values()) == {""} and len(found) == 6
 
 
+def past_the_hook(how: str, scaled: bool) -> tuple[str, int]:
+    """One good step, then an update of gradients that were never averaged, or were used already."""
+    ddp = build()
+    optimizer, scaler = sgd(ddp), torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+
+    def step(how: str) -> None:
+        if how != "twice":
+            optimizer.zero_grad()
+            with ddp.no_sync() if how == "no_sync" else nullcontext():
+                scaler.scale(loss_of(ddp.module if how == "module" else ddp, 0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    with paftbench.attach(ddp, optimizer, scaler, faults=noise()) as attached:
+        step("well")
+        found = refusal(lambda: step(how))
+        step("well")
+    return found, attached.steps
+
+
+@pytest.mark.parametrize("how", ["no_sync", "module", "twice"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_an_update_with_gradients_that_did_not_come_through_the_hook_since_the_last_one_is_an_error(
+    how: str, scaled: bool
+) -> None:
+    for found, steps in together(past_the_hook, 2, how, scaled):
+        assert found.startswith("RuntimeError: the optimizer took gradients that did not come through the hook since")
+        assert steps == 2
+
+
+def without_gradients(to_none: bool) -> int:
+    """An optimizer that also holds another model's parameters, stepped for that one alone."""
+    ddp, other = build(), torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD([*(p for p in ddp.parameters() if p.requires_grad), *other.parameters()], lr=0.1)
+    with paftbench.attach(ddp, optimizer, faults=noise()) as attached:
+        for step in range(3):
+            train(ddp, optimizer, [step])
+            optimizer.zero_grad(set_to_none=to_none)
+            other(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    return attached.steps
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_an_update_without_a_gradient_of_the_model_is_none_of_its_steps(to_none: bool) -> None:
+    assert together(without_gradients, 1, to_none) == [3]
+
+
 def overtaking(scaled: bool) -> tuple[str, int]:
     """A forward pass with gradients between backward and step, then one without."""
     ddp = build()
@@ -253,6 +302,45 @@ def test_a_last_window_without_an_update_is_no_error() -> None:
 
 
 # --- used --------------------------------------------------------------------------------------------------------
+
+
+def looking_in_a_closure() -> str:
+    """The closure computes the loss once more, and no gradients."""
+    ddp = build()
+    optimizer = sgd(ddp)
+    with paftbench.attach(ddp, optimizer, faults=noise()) as attached:
+        loss = loss_of(ddp, 0)
+        loss.backward()
+        optimizer.step(lambda: loss.item())
+        assert attached.steps == 1
+        optimizer.zero_grad()
+        loss_of(ddp, 1).backward()
+        return refusal(lambda: optimizer.step(lambda: loss_of(ddp, 1).item()))
+
+
+def test_a_closure_whose_forward_pass_closes_the_step_is_an_error() -> None:
+    (found,) = together(looking_in_a_closure, 1)
+    assert found.startswith("RuntimeError: a forward pass with gradients came between backward() and the optimizer")
+
+
+def inside_backward() -> str:
+    """An update as soon as one gradient is there: before the last bucket has come."""
+    ddp = build()
+    optimizer = sgd(ddp)
+    with paftbench.attach(ddp, optimizer, faults=noise()) as attached:
+        train(ddp, optimizer, range(2))
+        hook = ddp.module.embed.weight.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+        optimizer.zero_grad()
+        found = refusal(lambda: loss_of(ddp, 2).backward())
+        hook.remove()
+        assert attached.steps == 2
+        attached.detach()
+    return found
+
+
+def test_an_optimizer_that_is_stepped_inside_backward_is_an_error() -> None:
+    (found,) = together(inside_backward, 1)
+    assert found.startswith("RuntimeError: the optimizer was stepped inside backward(), before all gradients were")
 
 
 def by_closure(closure: bool) -> tuple[list[bytes], int]:

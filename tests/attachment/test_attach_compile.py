@@ -108,8 +108,9 @@ def in_form(form: str, backend: str) -> dict[str, Any]:
         optimizer.zero_grad()
         loss_of(model, 4).backward()
         optimizer.step()
+    slots = attached._hooks.pipeline.replicas.layout.slots
     found |= {
-        "names": [slot.name for slot in attached.layout.slots], "steps": attached.steps, "syncs": attached.syncs,
+        "names": [slot.name for slot in slots], "steps": attached.steps, "syncs": attached.syncs,
         "landed": attached.strikes.landed == attached.strikes.drawn > 0,
     }  # fmt: skip
     return found

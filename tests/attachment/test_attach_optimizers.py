@@ -148,7 +148,7 @@ def scheduled(name: str, kind: str, **fields: Any) -> dict[str, Any]:
                 optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))], "lr": 5.0})
                 if name != "constant":
                     optimizer.param_groups.pop()
-            if (decision := attached.pipeline.measured.decision) is not None:
+            if (decision := attached._hooks.pipeline.measured.decision) is not None:
                 found.append(decision["sigma"])
     return {"sigma": found, "moved": rates[0] != rates[-1][:2], "steps": attached.steps}
 

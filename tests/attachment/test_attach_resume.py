@@ -93,7 +93,7 @@ def resumed(leave_out: int | None) -> list[dict[str, Any]]:
             pending = 0
             for step in range(STEPS):
                 part.run(step + 1, leave_out=leave_out)
-                pending += part.attached.pipeline.states[0]["pending"] is not None
+                pending += part.attached._hooks.pipeline.states[0]["pending"] is not None
                 part = Loop(case, scaled=scaled, saved=part.save())
             found.append({"whole": whole.end(), "part": part.end(), "pending": pending, "overlap": case.get("overlap")})
     return found

@@ -264,9 +264,9 @@ def in_units(scale: float | None, kind: str) -> Any:
     with paftbench.attach(ddp, optimizer, scaler, faults=[noise(std)], mitigations=mitigations) as attached:
         for step in range(9):
             train(ddp, optimizer, scaler or GradScaler("cpu", enabled=False), range(step, step + 1))
-            decisions.append(attached.pipeline.measured.decision)
+            decisions.append(attached._hooks.pipeline.measured.decision)
     watched = [entry for entry in noted if entry[0] == "gradients"]
-    return bits(ddp), attached.pipeline.periods, watched, decisions
+    return bits(ddp), attached._hooks.pipeline.periods, watched, decisions
 
 
 def all_in_units() -> list[tuple[str, Any, Any]]:
@@ -294,7 +294,7 @@ def estimates() -> list[float | None]:
             scaler.step(optimizer)
             scaler.update()
             if (step + 1) % 5 == 0:
-                decision = attached.pipeline.measured.decision
+                decision = attached._hooks.pipeline.measured.decision
                 found.append(None if decision is None else decision["sigma"])
     return found
 
@@ -357,6 +357,43 @@ def test_a_scaler_that_attach_was_not_given_or_that_is_not_used_is_an_error_on_e
             )
         assert found["wrapped"].startswith("Refused: the optimizer, a Wrapper, steps through a GradScaler; pass it")
         assert found["no scaler"].startswith("Refused: scaler: a torch.amp.GradScaler, the one that the loop uses, or")
+
+
+def unscaled_before_backward() -> str:
+    """`unscale_` of the last gradients, no `update`, and then other gradients."""
+    ddp = build()
+    optimizer, scaler = sgd(ddp), scaler_of()
+    with paftbench.attach(ddp, optimizer, scaler, faults=[noise(0.1)]) as attached:
+        train(ddp, optimizer, scaler, range(1))
+        scaler.scale(loss_of(ddp, 1)).backward()
+        scaler.unscale_(optimizer)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(ddp, 2)).backward()
+        found = refusal(lambda: scaler.step(optimizer))
+        attached.detach()
+    return found
+
+
+def test_gradients_that_would_be_taken_times_the_loss_scale_are_an_error() -> None:
+    for found in together(unscaled_before_backward, 2):
+        assert found.startswith(
+            "RuntimeError: the optimizer took gradients that are still multiplied by the loss scale"
+        )
+
+
+def of_another_scaler() -> tuple[str, bool]:
+    """Attached with one scaler and stepped by another."""
+    ddp, step = build(), GradScaler.step
+    optimizer = sgd(ddp)
+    with paftbench.attach(ddp, optimizer, scaler_of()) as attached:
+        found = refusal(lambda: train(ddp, optimizer, scaler_of(), range(1)))
+        attached.detach()
+    return found, GradScaler.step is step
+
+
+def test_a_scaler_other_than_the_attached_one_is_refused_and_the_class_is_left_as_it_was() -> None:
+    for found, left in together(of_another_scaler, 2):
+        assert found.startswith("RuntimeError: the optimizer is stepped by a GradScaler that was not given") and left
 
 
 class Wrapper(torch.optim.Optimizer):

@@ -124,14 +124,14 @@ def buckets_seen() -> list[int]:
     optimizer = sgd(ddp)
     seen = []
     with paftbench.attach(ddp, optimizer) as attached:
-        reduce = attached.reduce
+        reduce = attached._hooks.reduce
         count: list[bool] = []
 
         def counted(bucket: ddp_module.Bucket) -> Any:
             count.append(bucket.is_last)
             return reduce(bucket)
 
-        attached.reduce = counted  # type: ignore[method-assign]
+        attached._hooks.reduce = counted  # type: ignore[method-assign]
         for step in range(3):
             count.clear()
             train(ddp, optimizer, [step])

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import resnet18
 
 import paftbench
-from paftbench.attachment import facade as attachment
+from paftbench.attachment import hooks
 from paftbench.attachment import relay as ddp
 from paftbench.workloads.resnet import SHAPES, CifarResNet
 
@@ -53,7 +53,7 @@ def time_our_code() -> None:
     ddp.relay_hook = timed(ddp.relay_hook)
     ddp.Relay._before_forward = timed(ddp.Relay._before_forward)  # type: ignore[method-assign]
     for name in ("finished", "_before_update", "_after_update"):
-        setattr(attachment.Attachment, name, timed(getattr(attachment.Attachment, name)))
+        setattr(hooks.Hooks, name, timed(getattr(hooks.Hooks, name)))
 
 
 class Loop:

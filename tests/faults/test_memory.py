@@ -283,7 +283,7 @@ def attached_skips() -> dict[str, Any]:
     faults = [flips("parameter"), flips("optimizer_state", name="state")]
     drawn, rows = [], []
     with paftbench.attach(ddp, optimizer, faults=faults) as attached:
-        injector = attached.pipeline.injector
+        injector = attached._hooks.pipeline.injector
         for step in range(4):
             optimizer.zero_grad()
             loss_of(ddp, step).backward()

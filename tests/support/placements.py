@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paftbench
-from paftbench.attachment.facade import Attachment
+from paftbench.attachment.hooks import Hooks
 from paftbench.faults.draws import Part, seed_of
 from paftbench.faults.model import DenseFault
 from paftbench.faults.strikes import Cover, strikes_at
@@ -87,7 +87,7 @@ def run(planned: Trial, placement: Virtual | Torchrun) -> Bits:
     loss_of = losses_of(planned, placement)
     received: list[int] = []
     if isinstance(placement, Torchrun):
-        _count_buckets(placement.attachment, received)
+        _count_buckets(placement.hooks, received)
     losses, rows = [], []
     for step in range(planned.steps):
         received.clear()
@@ -221,14 +221,14 @@ def _noise(planned: Trial, layout: Layout, site: str, step: int, rank: int, para
     return noise
 
 
-def _count_buckets(attachment: Attachment, received: list[int]) -> None:
-    reduce = attachment.reduce
+def _count_buckets(hooks: Hooks, received: list[int]) -> None:
+    reduce = hooks.reduce
 
     def counted(bucket: Any) -> Any:
         received.append(bucket.buffer_n.numel())
         return reduce(bucket)
 
-    attachment.reduce = counted  # type: ignore[method-assign]
+    hooks.reduce = counted  # type: ignore[method-assign]
 
 
 def _words(tensors: list[Tensor]) -> Tensor:
