@@ -9,14 +9,21 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paftbench.errors import Missing
+from paftbench.plugins import KINDS, find, known, load_file, names
 from paftbench.process import die_with_parent
+from paftbench.suggest import did_you_mean
+from paftbench.verify.mitigation_case import MitigationCase
+from paftbench.verify.mitigation_training import is_neutral
+from paftbench.verify.suite import Finding, findings
 
 Send = Callable[[str, str], None]
 
@@ -26,6 +33,7 @@ def main() -> None:
     die_with_parent()
     faulthandler.enable()  # a crash shows the line that it happened on
     task = json.loads(sys.argv[1])
+    # A process that a plugin starts must not hold the pipe open when this one has ended.
     os.set_inheritable(task["pipe"], False)
     pipe: Connection[tuple[str, str], None] = Connection(task["pipe"], readable=False)
 
@@ -45,8 +53,6 @@ def main() -> None:
 
 def _tried(targets: Sequence[str], plugins: Sequence[str], send: Send, *, fast: bool) -> int:
     """Try everything; the number of plugins that break a promise."""
-    import torch
-
     torch.set_num_threads(1)  # small tensors: threads would only wait for each other
     for path in plugins:
         _load(Path(path), send)
@@ -55,17 +61,12 @@ def _tried(targets: Sequence[str], plugins: Sequence[str], send: Send, *, fast: 
 
 
 def _load(path: Path, send: Send) -> None:
-    from paftbench.plugins import load_file
-
     send("trying", f"importing {path}")
     load_file(path)
 
 
 def _classes(target: str, send: Send) -> list[Any]:
     """The plugins of a file, those that are installed from it if any; or the plugin of that name."""
-    from paftbench.plugins import KINDS, find, names
-    from paftbench.suggest import did_you_mean
-
     send("trying", f"importing {target}")
     if not target.endswith(".py") and not Path(target).exists():
         kinds = [kind for kind in KINDS if target in names(kind)]
@@ -83,16 +84,12 @@ def _classes(target: str, send: Send) -> list[Any]:
 
 def _of_file(path: Path) -> list[Any]:
     """What is registered from a file."""
-    from paftbench.plugins import KINDS, known
-
     return [cls for kind in KINDS for cls in known(kind).values() if Path(inspect.getfile(cls)).resolve() == path]
 
 
 def _keeps(cls: Any, send: Send, *, fast: bool) -> bool:
     """Try one plugin, a line per promise; whether all hold."""
-    from paftbench.plugins import KINDS
-    from paftbench.verify.suite import findings
-
+    # What is told before each step is what is blamed where the process ends in it.
     title = f"{KINDS[cls.plugin_kind]} {cls.name}"
     send("message", f"verify: {title}" + (", the fast part" if fast else ""))
     send("line", f"{title} ({os.path.relpath(inspect.getfile(cls))})")
@@ -101,14 +98,14 @@ def _keeps(cls: Any, send: Send, *, fast: bool) -> bool:
         states.append(found.state)
         send("line", f"  {found.state:6}  {_line(found)}")
     send("trying", "training without faults")
-    for remark in _remarks(cls):
+    if remark := _remark(cls):
         send("line", f"  note    {remark}")
     counts = {word: states.count(word) for word in ("holds", "BROKEN", "-")}
     send("line", f"  {counts['holds']} promises hold, {counts['BROKEN']} broken, {counts['-']} not tried")
     return not counts["BROKEN"]
 
 
-def _line(found: Any) -> str:
+def _line(found: Finding) -> str:
     if found.broken:
         label, told = found.broken[0]
         share = f"{len(found.broken)} of {found.tried} cases" if found.tried > 1 else ""
@@ -119,17 +116,15 @@ def _line(found: Any) -> str:
     return found.promise.sentence + (f" ({found.tried} cases)" if found.tried > 1 else "")
 
 
-def _remarks(cls: Any) -> Iterator[str]:
-    """What users ask and no promise says."""
-    from paftbench.verify.mitigation_case import MitigationCase
-    from paftbench.verify.mitigation_training import is_neutral
-
-    if cls.plugin_kind == "mitigations":
-        try:
-            neutral = is_neutral(MitigationCase(cls, {}))
-        except (Exception, SystemExit):
-            return
-        yield f"without faults it trains with {'the very bits' if neutral else 'other bits than those'} of plain DDP"
+def _remark(cls: Any) -> str:
+    """What users ask and no promise says, where there is such."""
+    if cls.plugin_kind != "mitigations":
+        return ""
+    try:
+        neutral = is_neutral(MitigationCase(cls, {}))
+    except (Exception, SystemExit):
+        return ""
+    return f"without faults it trains with {'the very bits' if neutral else 'other bits than those'} of plain DDP"
 
 
 if __name__ == "__main__":

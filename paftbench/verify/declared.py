@@ -25,12 +25,10 @@ class Declared:
     @property
     def instances(self) -> Iterator[Any]:
         """The class in every unit and setting that can be tried."""
-        for unit in getattr(self.cls, "units", {"": None}):
+        units = getattr(self.cls, "units", None)
+        for own in [{}] if units is None else [{"unit": unit, "degree": low} for unit, (low, _) in units.items()]:
             for values in variants(self.cls, skip=("degree", "unit")):
-                yield built(self.cls, {**values, **({"unit": unit} if unit else {}), **self._lowest(unit)})
-
-    def _lowest(self, unit: str) -> dict[str, Any]:
-        return {"degree": self.cls.units[unit][0]} if unit else {}
+                yield built(self.cls, {**values, **own})
 
 
 @promise()

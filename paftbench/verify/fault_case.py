@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import FLOATS, Fault, FaultModel
+from paftbench.faults.model import Fault, FaultModel
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import BUILT_SITES, Site
 from paftbench.verify.promise import NotTried
@@ -86,7 +86,7 @@ class FaultCase:
         return gradients(self.layout, steps=steps or self.steps, world_size=WORLD, seed=seed)
 
     def strike(self, fault: Fault | None = None, grads_TWN: Tensor | None = None, **how: Any) -> Struck:
-        """Strike gradients for `steps` steps, in the way that `contract.striking.strike` describes."""
+        """Strike gradients for `steps` steps, in the way that `striking.strike` describes."""
         return strike([fault or self.fault()], self.layout, self.gradients() if grads_TWN is None else grads_TWN, **how)
 
     def drawn(self, degree: float, step: int, rank: int) -> int:
@@ -104,8 +104,3 @@ def fault_cases(cls: type[FaultModel], dtypes: Sequence[torch.dtype] = ORDER) ->
             for dtype in dtypes:
                 if dtype in cls.dtypes:
                     yield FaultCase(cls, unit, dtype, values)
-
-
-def undeclared(cls: type[FaultModel]) -> list[torch.dtype]:
-    """Types of gradients that the model says it cannot strike."""
-    return sorted((FLOATS | {torch.int32}) - cls.dtypes, key=str)

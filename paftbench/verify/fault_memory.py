@@ -53,10 +53,13 @@ def the_plugin_itself_holds_no_state(case: FaultCase) -> None:
 def held(plugin: Any) -> Mapping[str, str]:
     """What an instance and its classes hold, as text; caches of what the fields say do not count."""
     found = {f"{type(plugin).__name__}.{name}": value for name, value in vars(plugin).items()}
+    # Bases that are the contract hold nothing of the plugin's.
     for cls in type(plugin).__mro__:
         if "plugin_kind" not in vars(cls) and cls is not object:
             found |= {f"{cls.__name__}.{name}": value for name, value in vars(cls).items() if not _is_code(name, value)}
-    cached = {name for cls in type(plugin).__mro__ for name, value in vars(cls).items() if _is_cache(value)}
+    members = [item for cls in type(plugin).__mro__ for item in vars(cls).items()]
+    cached = {name for name, value in members if isinstance(value, cached_property)}
+    # As text: a value that is changed in place would be equal to itself.
     return {name: repr(value) for name, value in found.items() if name.split(".")[1] not in cached}
 
 
@@ -70,7 +73,3 @@ def through_a_file(state: Any) -> Any:
 
 def _is_code(name: str, value: object) -> bool:
     return name.startswith("__") or isinstance(value, FunctionType | property | classmethod | staticmethod)
-
-
-def _is_cache(value: object) -> bool:
-    return isinstance(value, cached_property)

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from paftbench.mitigations import Mitigation, Step
 from paftbench.ranks.axis import Ranks
+from paftbench.testing.streams import seed_streams, streams_untouched
 from paftbench.verify.mitigation_case import STEPS, MitigationCase
 from paftbench.verify.planted_fault import planted
 from paftbench.verify.promise import NotTried, expect, promise
-from paftbench.verify.random_states import States, moved, preserved, reseed, states
+from paftbench.verify.random_states import States, moved, states
 from paftbench.verify.small_training import SmallTraining, same_numbers
 
 
@@ -43,6 +44,7 @@ def a_rule_for_elements_does_not_see_how_buckets_cut(case: MitigationCase) -> No
     if not case.overrides_aggregate or case.cls.scope != "element":
         raise NotTried("it has no aggregate() of scope element")
     grad_Ln = _gradients(case, 12)
+    # Uneven parts, one of them a single element: a rule that looks at a norm or a mean of all gives other numbers.
     one = case.mean_of(grad_Ln)
     parts = torch.cat([case.mean_of(part) for part in grad_Ln.split([5, 1, 6], dim=1)], dim=1)
     got = "another in buckets: scope = 'whole' would see all of it at once"
@@ -53,7 +55,7 @@ def a_rule_for_elements_does_not_see_how_buckets_cut(case: MitigationCase) -> No
 def it_neither_uses_nor_moves_a_global_random_generator(case: MitigationCase) -> None:
     ends, seen = [], set()
     for seed in (5, 6):
-        with preserved():
+        with streams_untouched():
             guards = _guards(seed)
             ranks = Ranks.virtual(case.worlds[0])
             training = SmallTraining([guards[0], case.make(), guards[1]], [planted()], ranks=ranks).run(STEPS)
@@ -61,7 +63,7 @@ def it_neither_uses_nor_moves_a_global_random_generator(case: MitigationCase) ->
             ends.append(training.parameters())
             seen |= guards[1].moved
             if case.overrides_aggregate:
-                reseed(seed)
+                seed_streams(seed)
                 before = states()
                 ends[-1].append(case.mean_of(_gradients(case, 12)))
                 seen |= {moved(before, states())} - {""}
@@ -94,7 +96,8 @@ class _Guard(Mitigation):
 
     def _guard(self, moment: str) -> None:
         if self.before:
-            reseed(self.seed)
+            # Elsewhere in each of the two trainings: they part where the mitigation draws from a global generator.
+            seed_streams(self.seed)
             self.kept[moment] = states()
         else:
             self.moved.update({moved(self.kept[moment], states())} - {""})

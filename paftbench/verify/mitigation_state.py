@@ -21,6 +21,7 @@ def it_resumes_from_a_checkpoint_bit_for_bit(case: MitigationCase) -> None:
     for stop in STOPS:
         begun = _trained(case, stop)
         kept = through_a_file(begun.state_dict())
+        # What it left in a class or a module would be this one's, and not what the checkpoint holds.
         case.training(faults=[planted(degree=0.9)]).run(stop)  # another training in between, of the same class
         resumed = case.training(faults=[planted()])
         resumed.virtual.load_state_dict(kept)
@@ -75,7 +76,7 @@ def the_plugin_itself_holds_no_state(case: MitigationCase) -> None:
     mitigation = case.make()
     before = held(mitigation)
     training = case.training(faults=[planted()])
-    training.virtual.pipeline.mitigations = (mitigation,)
+    training.virtual.pipeline.mitigations = (mitigation,)  # the very instance that is looked at
     training.run(STEPS)
     after = held(mitigation)
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))

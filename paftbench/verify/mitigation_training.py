@@ -26,6 +26,7 @@ def training_without_faults_stays_finite(case: MitigationCase) -> None:
 def equal_replicas_stay_equal_without_faults(case: MitigationCase) -> None:
     if case.overrides_aggregate and not _gives_all_ranks_the_same(case):
         raise NotTried("its aggregate() gives each rank a gradient of its own")
+    # 3 is no power of two: a plain mean of equal numbers is not the number there.
     for world_size in case.worlds[:3]:
         training = case.training(world_size)
         for step in range(STEPS):

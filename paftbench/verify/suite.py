@@ -78,6 +78,7 @@ def findings(cls: Any, *, fast: bool = False, begin: Begin = lambda promise: Non
         if not broken:
             raise
         return
+    # Starting a process takes seconds: it goes on while the other promises are tried.
     if cases and isinstance(cases[0], FaultCase):
         fault_processes.twin(cls, cases[0].dtype)
     yield from tried(cls, BEHAVIOUR[cls.plugin_kind], fast=fast, begin=begin)
@@ -95,6 +96,7 @@ def tried(
         if promise in DECLARATIONS[cls.plugin_kind]:
             yield _tried(promise, [Declared(cls)])
         else:
+            # Made once, because a case keeps what it found: the degree at which it strikes, the ranks it needs.
             cases = cases or list(_cases(cls, fast))
             yield _tried(promise, [case for case in cases if promise.every_dtype or _is_first(case, cases)])
 

@@ -14,6 +14,7 @@ def variants(cls: Any, skip: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
 
     A combination that the plugin refuses with `ValueError` is left out, but not its defaults.
     """
+    # One field at a time, not every combination: those multiply, and a promise that breaks only in one is rare.
     yield {}
     hints = get_type_hints(cls)
     for field in fields(cls):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from paftbench.testing.streams import seed_streams, streams_untouched
 from paftbench.verify.promise import NotTried
-from paftbench.verify.random_states import preserved, reseed
 from paftbench.verify.variants import built
 from paftbench.workloads.contract import Batch, Workload
 
@@ -37,8 +37,8 @@ class WorkloadCase:
     def model(self, seed: int = 0, *, others: int = 0) -> nn.Module:
         """A fresh model from a seed of torch's global generator; the other global generators stand at `others`."""
         workload = self.make()
-        with preserved():
-            reseed(others)
+        with streams_untouched():
+            seed_streams(others)
             torch.manual_seed(seed)
             return workload.model()
 
@@ -50,8 +50,8 @@ class WorkloadCase:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Global generators at a seed inside, and as they were afterwards."""
-    with preserved():
-        reseed(seed)
+    with streams_untouched():
+        seed_streams(seed)
         yield
 
 

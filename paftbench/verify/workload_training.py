@@ -35,6 +35,7 @@ def evaluation_leaves_no_trace(case: WorkloadCase) -> None:
         next(module for module in model.modules() if not list(module.children())).training = False  # a user froze it
     with seeded(0):
         workload.loss(model, case.batch(0)).backward()
+        # All that a user could lose by an evaluation: weights and statistics, gradients not yet used, frozen layers.
         numbers, gradients, modes = copies(model), _gradients(model), [module.training for module in model.modules()]
         before = states()
         one = workload.evaluate(model)

@@ -14,7 +14,7 @@ GROUND, DOORS = "the ground", ("trial", "specs", "pytest_plugin")
 READERS, TRAINERS = ("analysis", "gate", "paper"), ("attachment", "training", "sweep", "testing", "verify", "step")
 ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing")
 TORCHS = {"_parameters"}  # of a module: ours may call one so too
-ARE_RANKS = ("trial.py", "verify/member.py", "cli/rank_check.py")
+ARE_RANKS = ("trial.py", "verify/mitigation_processes.py", "cli/rank_check.py")
 
 
 def table() -> dict[str, str]:
