@@ -17,7 +17,7 @@ from paftbench.environment.processor import processor, switches
 _PACKAGES = (
     "paftbench", "torch", "torchvision", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn", "pandas",
 )  # fmt: skip
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]  # of a clone; where the package is installed, no git knows it
 
 
 @cache

@@ -3,10 +3,12 @@
 import json
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.checkout import ROOT
 
 from paftbench.environment.dispatch import bits
 from paftbench.environment.processor import processor, switches
@@ -35,6 +37,12 @@ def test_versions_and_processor_are_recorded_without_host_or_directories(monkeyp
     }  # fmt: skip
     text = json.dumps(record)
     assert "someone" not in text and os.path.expanduser("~/") not in text and platform.node() not in text.split('"')
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no clone")
+def test_a_result_made_in_a_clone_names_its_commit() -> None:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert environment()["git"]["sha"] == head.strip()
 
 
 @pytest.mark.parametrize(
