@@ -4,10 +4,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,11 +33,18 @@ def status(
     if not follow:
         say(summary(records))
         return
-    screen, shown = _Screen(), ""
-    with screen:
+    from rich.live import Live
+    from rich.text import Text
+
+    shown = ""
+    live = Live(auto_refresh=False, transient=True) if sys.stdout.isatty() else None
+    with live or nullcontext():
         while any(record.result is None for record in records):
             text = summary(records)
-            screen.show(text, again=text != shown)
+            if live is not None:  # in place on a terminal, elsewhere one after the other where it has changed
+                live.update(Text(printable(text)), refresh=True)
+            elif text != shown:
+                say(text + "\n")
             shown = text
             time.sleep(PAUSE_S)
             try:
@@ -95,36 +103,10 @@ def rate_per_s(done: Sequence[TrialRecord]) -> float | None:
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:
         return None
+    # A gap much longer than is usual is a night in which the sweep stood still, not slowness.
     longest = max(PAUSED_S, 10 * median(gaps))
     start = max((i + 1 for i, gap in enumerate(gaps) if gap > longest), default=0)
     latest = times[start:]
     if len(latest) < 2 or latest[-1] == latest[0]:
         return None
     return (len(latest) - 1) / (latest[-1] - latest[0])
-
-
-class _Screen:
-    """Where `--follow` shows its text: in place on a terminal, elsewhere one after the other where it has changed."""
-
-    def __init__(self) -> None:
-        self._live: Any = None
-
-    def __enter__(self) -> "_Screen":
-        if sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, text: str, *, again: bool) -> None:
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text(printable(text)), refresh=True)
-        elif again:
-            say(text + "\n")

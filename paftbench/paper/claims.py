@@ -25,6 +25,7 @@ def claims_of(name: str, scale: str = "small") -> tuple[Claim, ...]:
     `ValueError` for an unknown item.
     """
     item = item_of(name)
+    # At the paper's scale its own degrees hurt, so nothing stands in for them.
     item = item if scale == "small" else replace(item, stand_ins=())
     if item.kind == "overhead":
         return tuple(overhead_claims(item))
@@ -117,7 +118,7 @@ def _quality(
 
 def _period(item: Item, at: str, where: Where, noise: float) -> Claim:
     middle = sum(PERIODS) / 2
-    long = noise <= 1e-3
+    long = noise <= 1e-3  # so weak that replicas hardly part, and it can wait as long as it may
     period = PERIODS[1] if long else PERIODS[0]
     return Claim(
         id=key(item.name, at, "period"), item=item.name, text=f"{at}: PAFT chooses a period near {period:g}",
@@ -131,6 +132,7 @@ def _number(item: Item, method: str, world_size: int, noise: float) -> float:
     """The paper's: from the printed table, else where the digitised curve ends."""
     if item.table is not None:
         return printed(item.table, method, world_size, noise)
+    # A curve that one plot leaves out another may show; the last one's error names what is missing.
     for figure in item.figures[:-1]:
         try:
             return final(figure, method, None if method == "golden" else noise)

@@ -123,6 +123,7 @@ def word_of(claim: Claim, reading: Reading, scale: str, tolerance: float = 0.0) 
     word: Word = (
         "no effect" if reading.sign == 0 else "same direction" if reading.sign == _SIGNS[claim.expect] else "opposite"
     )
+    # The claim's sign is the printed one: a constant known to be wrong is expected to come out on the other side.
     if claim.wrong and word == "opposite":
         return "wrong as printed"
     if scale != "paper":
@@ -133,6 +134,7 @@ def word_of(claim: Claim, reading: Reading, scale: str, tolerance: float = 0.0) 
 def _word_of_none(claim: Claim, reading: Reading, scale: str, tolerance: float) -> Word:
     """Of a claim of no difference: shown by all of the range or interval, refuted by an effect, else undecided."""
     assert reading.mean is not None and reading.low is not None and reading.high is not None
+    # Whichever is wider: the paper's single runs differ by the margin, and within the tolerance ours count as equal.
     bound = max(claim.margin, tolerance)
     if -bound <= reading.low and reading.high <= bound:
         return "reproduced" if scale == "paper" else "no effect"

@@ -34,6 +34,7 @@ def pairs(sweep: Sweep, claim: Claim) -> list[Pair]:
     where = claim.where
     versus = tuple((dict(where) | dict(claim.versus)).items())
     right = claim.right or claim.left
+    # A golden run is shared by all fault seeds of its seed, so it is looked up from the run on the other side.
     if claim.left == "golden":
         rights = _by_seed(sweep, right, versus)
         return [Pair(seed=seed, left=own, right=run) for seed, run in rights.items() if (own := _golden(sweep, run))]
@@ -78,6 +79,12 @@ def values(sweep: Sweep, claim: Claim) -> dict[View, dict[Seed, float]]:
         return {view: dict(_gains(sweep, found, claim, view)) for view in VIEWS}
     plain = dict(_plain(sweep, found, claim))
     return dict.fromkeys(VIEWS, plain)
+
+
+def overhead_of(sweep: Sweep, run: Run) -> float | None:
+    """Overhead over plain DDP in %."""
+    ratio = overhead(sweep, run)
+    return None if ratio is None else 100 * (ratio - 1)
 
 
 def chosen(run: Run) -> tuple[list[int], list[float]]:
@@ -146,6 +153,7 @@ def _number(sweep: Sweep, pair: Pair, claim: Claim) -> float | None:
     if claim.statistic == "constant":
         own = constant(pair.left)
         return None if own is None else own - 1.0
+    # Growth: the end against a quarter of the run. Degree: the ends of two runs. Both as powers of ten.
     ends = [_last(pair.left, 1.0), _last(pair.right, 1.0 if claim.statistic == "degree" else 0.25)]
     return log10(ends[0] / ends[1]) if ends[0] and ends[1] else None
 

@@ -8,9 +8,13 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, TypeAdapter
 
 from paftbench.errors import Missing
+
+Std = Annotated[float | None, BeforeValidator(lambda text: text or None)]  # an empty cell is none
 
 SOURCE: Final = "PAFT paper, first version, openreview.net/forum?id=cPZepCZlFW"
 
@@ -22,7 +26,7 @@ class Entry:
     table: int
     workload: str
     world_size: int
-    noise_std: float | None
+    noise_std: Std
     method: str
     value: float
     unit: str
@@ -34,7 +38,7 @@ class Curve:
 
     figure: str
     method: str
-    noise_std: float | None
+    noise_std: Std
     x: tuple[float, ...]
     y: tuple[float, ...]
 
@@ -54,22 +58,13 @@ class Plot:
     x: str
 
 
+_ENTRY, _CURVE = TypeAdapter(Entry), TypeAdapter(Curve)
+
+
 @cache
 def entries(table: int) -> tuple[Entry, ...]:
     """The numbers of a printed table."""
-    return tuple(
-        Entry(
-            table=int(row["table"]),
-            workload=row["workload"],
-            world_size=int(row["world_size"]),
-            noise_std=_number(row["noise_std"]),
-            method=row["method"],
-            value=float(row["value"]),
-            unit=row["unit"],
-        )
-        for row in _rows("tables.csv")
-        if row["table"] == str(table)
-    )
+    return tuple(_ENTRY.validate_python(row) for row in _rows("tables.csv") if row["table"] == str(table))
 
 
 def printed(table: int, method: str, world_size: int, noise_std: float | None = None) -> float:
@@ -83,22 +78,15 @@ def printed(table: int, method: str, world_size: int, noise_std: float | None = 
 @cache
 def curves(figure: str) -> tuple[Curve, ...]:
     """The curves of a digitised figure; `LookupError` for an unknown one."""
-    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in _rows("curves.csv"):
         if row["figure"] == figure:
-            points.setdefault((row["method"], row["noise_std"]), []).append((float(row["x"]), float(row["y"])))
-    if not points:
+            curve = found.setdefault((row["method"], row["noise_std"]), {**row, "x": [], "y": []})
+            curve["x"].append(row["x"])
+            curve["y"].append(row["y"])
+    if not found:
         raise Missing(f"no curves of figure {figure!r}")
-    return tuple(
-        Curve(
-            figure=figure,
-            method=method,
-            noise_std=_number(noise),
-            x=tuple(x for x, _ in own),
-            y=tuple(y for _, y in own),
-        )
-        for (method, noise), own in points.items()
-    )
+    return tuple(_CURVE.validate_python(curve) for curve in found.values())
 
 
 def final(figure: str, method: str, noise_std: float | None = None) -> float:
@@ -114,7 +102,7 @@ def plot(figure: str) -> Plot:
     """Setting and axes of a digitised figure; `LookupError` for an unknown one."""
     for row in _rows("figures.csv"):
         if row["figure"] == figure:
-            return Plot(figure=row["figure"], setting=row["setting"], y=row["y"], x=row["x"])
+            return Plot(**row)
     raise Missing(f"no figure {figure!r}")
 
 
@@ -122,7 +110,3 @@ def plot(figure: str) -> Plot:
 def _rows(name: str) -> tuple[dict[str, str], ...]:
     text = (files("paftbench.paper") / "data" / name).read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

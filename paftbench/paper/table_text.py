@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from paftbench.analysis.cells import overhead
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import draw
 from paftbench.paper.claim import DEGREE, Where, degree_text
 from paftbench.paper.items import Item
 from paftbench.paper.judging import setting_of
-from paftbench.paper.measured import runs_of
+from paftbench.paper.measured import overhead_of, runs_of
 from paftbench.paper.overhead_claims import overhead as printed_overhead
 from paftbench.paper.published import SOURCE, printed
 
@@ -34,7 +33,7 @@ def table_text(item: Item, sweep: Sweep, width: int = 120) -> str:
     """Methods down, degrees or workers across: ours (mean, and least..most over seeds) above theirs."""
     cost = item.kind == "overhead"
     methods = [method for method in item.methods if not (cost and method == "ddp")]
-    measure: Callable[[Run], float | None] = partial(_overhead if cost else _quality, sweep)
+    measure: Callable[[Run], float | None] = partial(overhead_of if cost else _quality, sweep)
     what = "overhead over plain DDP in %" if cost else "test accuracy in %, rank 0"
     parts = [f"{item.title}, {what}.\nPaper: {item.setting}, one seed.\nOurs: {setting_of(sweep)}."]
     for head, columns in (_costs(item, sweep) if cost else _qualities(item, sweep)).items():
@@ -54,20 +53,17 @@ def table_text(item: Item, sweep: Sweep, width: int = 120) -> str:
 def _qualities(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
     """Columns by number of workers: the paper's degrees, and those that ours has besides."""
     stand_ins = [ours for ours, _ in item.stand_ins if runs_of(sweep, "ddp", ((DEGREE, ours),))]
+    table = item.table or 0
     return {
         f"{size} workers": [
             Column(
                 name=f"std {degree_text(degree)}", where=(("world_size", size), (DEGREE, degree)),
-                theirs=_printed(item, size, degree) if degree in item.noise else None,
+                theirs=partial(printed, table, world_size=size, noise_std=degree) if degree in item.noise else None,
             )
             for degree in sorted([*item.noise, *stand_ins])
         ]
         for size in item.world_sizes
     }  # fmt: skip
-
-
-def _printed(item: Item, size: int, noise: float) -> Callable[[str], float]:
-    return lambda method: printed(item.table or 0, method, size, noise)
 
 
 def _costs(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
@@ -76,15 +72,11 @@ def _costs(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
         "workers": [
             Column(
                 name=str(size), where=(("world_size", size),),
-                theirs=_printed_overhead(size) if size in item.world_sizes else None,
+                theirs=partial(printed_overhead, world_size=size) if size in item.world_sizes else None,
             )
             for size in sizes
         ]
     }  # fmt: skip
-
-
-def _printed_overhead(size: int) -> Callable[[str], float]:
-    return lambda method: printed_overhead(method, size)
 
 
 def _theirs(method: str, column: Column) -> str:
@@ -104,8 +96,3 @@ def _ours(sweep: Sweep, method: str, column: Column, measure: Callable[[Run], fl
 def _quality(sweep: Sweep, run: Run) -> float | None:
     value = quality(sweep, run, "rank0")
     return None if value is None else 100 * value
-
-
-def _overhead(sweep: Sweep, run: Run) -> float | None:
-    ratio = overhead(sweep, run)
-    return None if ratio is None else 100 * (ratio - 1)

@@ -7,6 +7,7 @@ from itertools import groupby
 from math import isfinite
 from textwrap import fill
 
+from paftbench.analysis.runs import View
 from paftbench.analysis.stats import INTERVAL
 from paftbench.analysis.text import draw
 from paftbench.paper.claim import QUALITY, Claim
@@ -101,13 +102,10 @@ def _absolute(claim: Claim) -> Callable[[float], str]:
     return lambda value: f"H = {value + reference:.3g}" if claim.statistic == "period" else f"{value + reference:.3f}"
 
 
-def _beside(verdict: Verdict, view: str) -> str:
+def _beside(verdict: Verdict, view: View) -> str:
     if verdict.claim.statistic not in QUALITY:
         return ""
-    own = {name: reading for name, reading in verdict.readings.items() if name == view}
-    return "".join(
-        _ours(verdict.claim, reading, "!" if name in verdict.dissenting else "") for name, reading in own.items()
-    )
+    return _ours(verdict.claim, verdict.readings[view], "!" if view in verdict.dissenting else "")
 
 
 def _word(verdict: Verdict) -> str:

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,18 +65,15 @@ def _fashion_mnist(directory: Path) -> None:
         _check(path, path.name)
 
 
-def _cifar10(directory: Path) -> None:
-    _torchvision("CIFAR10", directory, f"or put its folder cifar-10-batches-py into {directory}")
-
-
-def _cifar100(directory: Path) -> None:
-    _torchvision("CIFAR100", directory, f"or put its folder cifar-100-python into {directory}")
+def _cifar(cls: str, folder: str, directory: Path) -> None:
+    _torchvision(cls, directory, f"or put its folder {folder} into {directory}")
 
 
 def _torchvision(cls: str, directory: Path, otherwise: str) -> None:
     """torchvision's own downloader, which checks its archives and leaves alone what is there."""
     from torchvision import datasets
 
+    # torchvision sets no time-out of its own: a server that does not answer would be waited for without end.
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
     try:
@@ -151,6 +149,7 @@ def read_tokens(path: Path) -> NDArray[np.unsignedinteger]:
 def _written_whole(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to, renamed to it at the end: what is there is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same directory, because a rename is whole only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
@@ -169,7 +168,7 @@ def _check(path: Path, name: str) -> None:
 
 _GETTERS: Mapping[str, Callable[[Path], None]] = {
     "fashion_mnist": _fashion_mnist,
-    "cifar10": _cifar10,
-    "cifar100": _cifar100,
+    "cifar10": partial(_cifar, "CIFAR10", "cifar-10-batches-py"),
+    "cifar100": partial(_cifar, "CIFAR100", "cifar-100-python"),
     "shakespeare": _shakespeare,
 }

@@ -4,9 +4,9 @@ import importlib
 from pathlib import Path
 
 from paftbench.analysis.figures.saving import METADATA, save
-from paftbench.analysis.runs import Sweep, load
+from paftbench.analysis.runs import load
 from paftbench.errors import Refused
-from paftbench.paper.items import Item, item_of
+from paftbench.paper.items import item_of
 from paftbench.paper.judging import SCALES
 from paftbench.paper.table_text import table_text
 from paftbench.store.files import check_inside, write_text
@@ -37,12 +37,8 @@ def draw(item: str, directory: Path, *, scale: str, format: str = "png") -> list
         module = importlib.import_module(f"{__name__}.{_MODULES[own.kind]}")
         picture = module.figure(own, sweep, scale)
         path = save(picture, folder / f"{own.name}.{format}", format)
-    return [path, *_table(own, sweep, folder)]
-
-
-def _table(item: Item, sweep: Sweep, folder: Path) -> list[Path]:
-    if item.table is None:
-        return []
-    path = folder / f"{item.name}.txt"
-    write_text(path, table_text(item, sweep) + "\n", durable=False)
-    return [path]
+    if own.table is None:
+        return [path]
+    beside = folder / f"{own.name}.txt"
+    write_text(beside, table_text(own, sweep) + "\n", durable=False)
+    return [path, beside]

@@ -6,12 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paftbench.analysis.cells import overhead
 from paftbench.analysis.figures.style import Look, canvas, legend_on_top
 from paftbench.analysis.runs import Sweep
-from paftbench.paper.figures.parts import handles_of, look_of, sign, title_ours, title_theirs
+from paftbench.paper.figures.parts import draw_seeds, handles_of, look_of, sign, title_ours, title_theirs
 from paftbench.paper.items import Item
-from paftbench.paper.measured import runs_of
+from paftbench.paper.measured import overhead_of, runs_of
 from paftbench.paper.overhead_claims import overhead as printed_overhead
 
 Points = Mapping[str, Mapping[int, Sequence[float]]]
@@ -39,9 +38,9 @@ def overheads(sweep: Sweep, method: str) -> dict[int, list[float]]:
     """Our overheads in %, by number of workers."""
     found: dict[int, list[float]] = {}
     for run in runs_of(sweep, method):
-        ratio = overhead(sweep, run)
-        if ratio is not None:
-            found.setdefault(run.trial["world_size"], []).append(100 * (ratio - 1))
+        value = overhead_of(sweep, run)
+        if value is not None:
+            found.setdefault(run.trial["world_size"], []).append(value)
     return found
 
 
@@ -50,14 +49,7 @@ def _dots(axes: Axes, looked: Mapping[str, Look], points: Points) -> None:
     for (method, look), shift in zip(looked.items(), np.linspace(-0.12, 0.12, len(looked)), strict=True):
         for place, size in enumerate(sizes):
             values = points[method].get(size, ())
-            if len(values) > 1:
-                axes.vlines(place + shift, min(values), max(values), color=look.color, linewidth=1.0, zorder=2)
-                axes.scatter([place + shift] * len(values), values, color=look.color, marker="_", s=40, linewidths=0.9)
-            if len(values):
-                axes.scatter(
-                    place + shift, float(np.mean(values)), color=look.color, marker=look.marker, s=38, linewidths=0,
-                    zorder=look.order,
-                )  # fmt: skip
+            draw_seeds(axes, place + shift, values, look, dash=(40, 0.9), size=38)
     axes.axhline(0, color="#999999", linewidth=0.8, zorder=1)
     axes.grid(False, axis="x")
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])

@@ -98,6 +98,7 @@ def _loss(run: Run) -> tuple[Floats, Floats]:
     if len(losses) < window:
         return np.zeros(0), np.zeros(0)
     steps = np.array([row["step"] + 1.0 for row in rows])
+    # NaN, not infinity: one that is not finite blanks the windows that hold it, and no others.
     return steps[window - 1 :], np.convolve(
         np.where(np.isfinite(losses), losses, np.nan), np.ones(window), "valid"
     ) / window

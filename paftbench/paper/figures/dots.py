@@ -10,7 +10,7 @@ from paftbench.analysis.figures.style import Look, canvas, legend_on_top
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Sweep
 from paftbench.paper.claim import degree_text
-from paftbench.paper.figures.parts import draw_periods, handles_of, look_of, sign, title_ours, title_theirs
+from paftbench.paper.figures.parts import draw_periods, draw_seeds, handles_of, look_of, sign, title_ours, title_theirs
 from paftbench.paper.figures.rows import Series, degrees_of, rows_of, series_of
 from paftbench.paper.items import Item
 from paftbench.paper.published import entries
@@ -69,18 +69,9 @@ def _dots(axes: Axes, looked: dict[str, Look], points: Points, degrees: Sequence
         axes.axhline(float(np.mean(own)), linewidth=1.0, **looked["golden"].of_line())
     others = [method for method in looked if method != "golden"]
     for method, shift in zip(others, np.linspace(-0.3, 0.3, len(others)), strict=True):
-        look = looked[method]
         for place, degree in enumerate(degrees):
             values = points.get(method, {}).get(degree, [])
-            if not values:
-                continue
-            if len(values) > 1:
-                axes.vlines(place + shift, min(values), max(values), color=look.color, linewidth=1.0, zorder=2)
-                axes.scatter([place + shift] * len(values), values, color=look.color, marker="_", s=22, linewidths=0.8)
-            axes.scatter(
-                place + shift, float(np.mean(values)), color=look.color, marker=look.marker, s=30, linewidths=0,
-                zorder=look.order,
-            )  # fmt: skip
+            draw_seeds(axes, place + shift, values, looked[method], dash=(22, 0.8), size=30)
     for place in range(1, len(degrees)):
         axes.axvline(place - 0.5, color="#dddddd", linewidth=0.7, zorder=0)
     axes.grid(False, axis="x")

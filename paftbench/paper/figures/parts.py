@@ -33,6 +33,7 @@ def look_of(sweep: Sweep, method: str, degree: float | None, degrees: Sequence[f
         look = replace(look, label="PAFT, optimizer state too", color=GREEN, marker="D")
     if degree is None or not degrees:
         return look
+    # Degrees come from files, where 0.03 may be another float than the one written here.
     place = next(i for i, known in enumerate(degrees) if isclose(known, degree))
     tone = np.linspace(-0.62, 0.45, len(degrees))[place] if len(degrees) > 1 else 0.0
     return replace(look, label=f"{look.label}, std {degree_text(degree)}", color=_toned(look.color, float(tone)))
@@ -79,6 +80,18 @@ def sign(fig: Figure, item: Item, how: str) -> None:
         text += " Noise: what it prints as sigma squared is the std in its code, and here."
     letters = int(fig.get_size_inches()[0] / 0.053)  # at this font size
     fig.supxlabel(fill(text, letters), fontsize=6.5, color=GREY, x=0.01, ha="left")
+
+
+def draw_seeds(
+    axes: Axes, x: float, values: Sequence[float], look: Look, *, dash: tuple[float, float], size: float
+) -> None:
+    """A dash (its size and width) for each of several seeds, and their mean as a marker."""
+    if len(values) > 1:
+        axes.vlines(x, min(values), max(values), color=look.color, linewidth=1.0, zorder=2)
+        axes.scatter([x] * len(values), values, color=look.color, marker="_", s=dash[0], linewidths=dash[1])
+    if values:
+        mean = float(np.mean(values))
+        axes.scatter(x, mean, color=look.color, marker=look.marker, s=size, linewidths=0, zorder=look.order)
 
 
 def draw_periods(axes: Axes, shown: Sequence[tuple[Look, Series]]) -> None:

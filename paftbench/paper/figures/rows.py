@@ -62,6 +62,7 @@ def rows_of(item: Item, sweep: Sweep) -> list[Row]:
             Row(theirs=theirs, where=((DEGREE, degree),), degree=degree, stands_for=item.noise[0], figures=item.figures)
             for degree in degrees
         ]
+    # Rows of which nothing ran are left out, unless that is all of them: then the first shows the paper's alone.
     ran = [row for row in found if any(runs_of(sweep, m, row.where) for m in item.methods if m != "golden")]
     return ran or found[:1]
 
