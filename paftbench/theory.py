@@ -85,10 +85,13 @@ def drift(
     loaded in step t+1 before its update (Algorithm 2), so nothing is 0 and D^2 runs 1, 2, ..., H, 1 for plain SGD;
     `before` is then the value just before loading. `state` all and reset remove the momentum difference too.
     """
+    # Noise has mean 0, so means stay 0 and the second moments say all: E[x x], E[x b], E[b b]. They obey a recursion
+    # of their own, exact for any number of steps, where a simulation would need thousands of runs.
     moments = np.zeros((2, 2))
     before, after = np.zeros(len(rates)), np.zeros(len(rates))
     for step, rate in enumerate(rates):
         due = period is not None and (step % period == 0 and step > 0 if overlap else (step + 1) % period == 0)
+        # What was started after the step before is loaded ahead of this update, which then drifts on from it.
         loaded = float(moments[0, 0])
         if due and overlap:
             moments = synchronised(moments, state)
@@ -107,6 +110,8 @@ def updated(
 
     `gain` is what the momentum takes of a gradient: 1 for SGD, 1 - beta1 for Adam.
     """
+    # z = (x, b) becomes A z + eps n with fresh eps, so E[z z'] becomes A E[z z'] A' + n n'. Row one of A is row two
+    # applied: x moves by -rate times the new b.
     transition = np.array([[1.0 - rate * gain * weight_decay, -rate * momentum], [gain * weight_decay, momentum]])
     noise = gain * np.array([-rate, 1.0])
     return transition @ moments @ transition.T + np.outer(noise, noise)
@@ -114,6 +119,7 @@ def updated(
 
 def synchronised(moments: Floats, state: SyncedState) -> Floats:
     """The same after the parameters, and unless `state` is params the momentum too, have become equal."""
+    # x is 0 on all ranks now, so all that holds x is too; only the momentum's own variance may be left.
     kept = np.zeros((2, 2))
     if state == "params":
         kept[1, 1] = moments[1, 1]

@@ -40,6 +40,7 @@ def taking_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise Missing(f"plugin file {path} does not exist")
         return command(*arguments, **options)
 
+    # typer reads a command's signature and its annotations, and wraps() has copied both without the new one.
     added = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=PluginFiles)
     wrapped.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {**command.__annotations__, "plugin": PluginFiles}

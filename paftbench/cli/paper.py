@@ -146,6 +146,7 @@ def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy
         if shared:
             message(f"{len(shared)} trials are those of other items, copied")
         left = [trial for trial in own.selected if not (policy.force and trial.id in shared)]
+        # An item whose trials are all copied has nothing to run, but is drawn and judged as the others are.
         code = max(code, sweeping.swept(directory, left, policy, engine)) if left else code
         ran.append(directory)
         look(item, directory, scale)

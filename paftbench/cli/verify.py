@@ -66,7 +66,7 @@ def _child(task: dict[str, Any]) -> Iterator[tuple["subprocess.Popen[bytes]", "C
             command("paftbench.verify.child", text), env=environment(), stdout=STDERR, pass_fds=[there.fileno()],
             start_new_session=True,
         )  # fmt: skip
-        there.close()
+        there.close()  # the child's end alone is left, so that its end is the pipe's
         try:
             yield child, here
             child.wait(GRACE_S)

@@ -68,6 +68,7 @@ def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) 
     spreads = norms_of(layout, zip(starts, moved, strict=True))
     scaled = spreads
     if scale is not None:
+        # Adam divided each element by this root: multiplied by it, a distance is again a sum of gradients' errors.
         products = [x_Ln.mul_(scale_Ln) for x_Ln, scale_Ln in zip(moved, scale, strict=True)]
         scaled = norms_of(layout, zip(starts, products, strict=True))
     received = norms_of(layout, replicas.gradients)
@@ -78,7 +79,7 @@ def profile(step: Step, means: Sequence[Tensor], *, local: Norms | None = None) 
         totals = [sqrt(sums.total(norm_L[row] ** 2 for norm_L in norms.values())) for norms in kinds]
         slot = widest[row]
         root = sqrt(slot.stop - slot.start)
-        at = layout.slots.index(slot)
+        at = layout.slots.index(slot)  # a name cannot be gathered, its place can
         here = gradients[slot.name][row] if slot.name in gradients else 0.0
         numbers.append([*totals, float(at), spreads[slot.name][row] / root, here / root])
     device = step.parameters[0].device

@@ -79,6 +79,8 @@ class PaftDyn(Averaging):
 
     def on_step(self, step: Step) -> None:
         groups = None if step.skipped else self._responses(step)
+        # What noise of variance 1 would have drifted by now, under the learning rates there really were: the measured
+        # drift divided by it is the noise's own variance.
         for group in groups or []:
             drift = _drift_of(step, group)
             drift[:] = _flat(_after(group.response, _square(drift)))
@@ -138,6 +140,7 @@ class PaftDyn(Averaging):
             own = seen.layers[ratios.index(period)]
             return period, {"layer": own.name, "gradient": own.gradient, "spread": own.spread}
         assert groups is not None
+        # The received gradient holds the noise: its mean square is the sum of the signal's and the noise's.
         gradient = sqrt(max(0.0, seen.rms(seen.received) ** 2 - sigma**2)) if isfinite(sigma) else 0.0
         used = {"layer": None, "gradient": gradient, "spread": seen.rms(seen.scaled)}
         return self._longest(step, groups, sigma, gradient), used
@@ -148,6 +151,7 @@ class PaftDyn(Averaging):
             # No drift at all, or the replicas are lost: nothing to gain by averaging, or everything.
             still = not any(_drift_of(step, group)[0] for group in groups)
             return self.period_max if still else self.period_min
+        # From where replicas stand after this synchronisation, one update at a time, until the budget is spent.
         moments = [theory.synchronised(_square(_drift_of(step, group)), self.state) for group in groups]
         factor = theory.consensus_factor(step.ranks.world_size)
         longest = self.period_min

@@ -35,6 +35,7 @@ class Response:
             return cls(rate=rate, momentum=float(group["momentum"]), weight_decay=float(group["weight_decay"]))
         if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) and not group["amsgrad"]:
             beta = float(group["betas"][0])
+            # The first moment's bias correction divides each update: taken into the rate, the recursion is SGD's.
             return cls(rate=rate / (1.0 - beta ** steps_of(optimizer, group)), momentum=beta, gain=1.0 - beta)
         raise Refused(
             f"optimizer {type(optimizer).__name__}: how it turns noise into drift is not known; known are SGD without"

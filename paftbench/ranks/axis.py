@@ -91,6 +91,8 @@ class Ranks:
         """Mean over all W ranks, [1, N]; `segments` says where a bucket's elements lie in the ring's chunks."""
         self.count(x_LN)
         if self.exact:
+            # Every process adds all rows itself: what a library's all-reduce adds first hangs on how many processes
+            # there are, and the same bits are to come out of any number of them.
             segments = segments or self._segments_of(x_LN)
             return ring_sum(self._gathered(x_LN * self.scale), segments)
         total_1N = row_sum(x_LN * self.scale)
@@ -123,6 +125,7 @@ class Ranks:
         here = bool(torch.as_tensor(flag_L).any())
         if self.group is None:
             return here
+        # int32: gloo reduces no bool.
         flag_1 = torch.tensor([int(here)], dtype=torch.int32, device=self._collective_device())
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX, group=self.group)
         return bool(flag_1.item())
@@ -162,13 +165,15 @@ class Ranks:
         for x_LN in packed:
             self.count(x_LN)
         if self.group is None or not asynchronous:
-            return _Unpacking(blocks, [self._about_first(x_LN, self.group) for x_LN in packed])
+            means = [self._about_first(x_LN, self.group) for x_LN in packed]
+            return Pending(lambda: _unpack(blocks, means))
         packed = [_apart(x_LN, blocks) for x_LN in packed]
         wait = Side.of(self.group).start(lambda group: [self._about_first(x_LN, group) for x_LN in packed])
         return Pending(lambda: _unpack(blocks, wait()))
 
     def _about_first(self, x_LN: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         if self.exact:
+            # Not about 0: rank 0's value plus the mean of what others have more is that value where all are equal.
             rows_WN = self._gathered(x_LN, group)
             first_1N = _finite(rows_WN[:1])
             shifted_WN = (rows_WN - first_1N) * self.scale
@@ -198,13 +203,6 @@ class Ranks:
         return torch.device("cuda" if dist.get_backend(self.group) == "nccl" else "cpu")
 
 
-class _Unpacking(Pending):
-    """A mean that is already there."""
-
-    def __init__(self, blocks: Sequence[Tensor], means: list[Tensor]) -> None:
-        super().__init__(lambda: _unpack(blocks, means))
-
-
 Segments = list[tuple[int, int, int]]
 
 
@@ -227,6 +225,7 @@ def ring_sum(rows_WN: Tensor, segments: Segments) -> Tensor:
     world_size = rows_WN.shape[0]
     total_1N = torch.empty_like(rows_WN[:1])
     for start, stop, first in segments:
+        # Chunk c starts at rank c and is handed on: rank c + 1 adds its own, and so on round the ring.
         partial = rows_WN[first, start:stop].clone()
         for hop in range(1, world_size):
             partial += rows_WN[(first + hop) % world_size, start:stop]
@@ -245,6 +244,7 @@ def _moved(value_1N: Tensor, by_1N: Tensor) -> Tensor:
 
 
 def _by_dtype(blocks: Sequence[Tensor]) -> list[list[Tensor]]:
+    # One collective a type, for all blocks together: each costs a message's latency, whatever its size.
     grouped: dict[torch.dtype, list[Tensor]] = {}
     for block in blocks:
         grouped.setdefault(block.dtype, []).append(block)
@@ -265,5 +265,5 @@ def _unpack(blocks: Sequence[Tensor], means: list[Tensor]) -> list[Tensor]:
     parts: dict[int, Tensor] = {}
     for group, mean_1N in zip(_by_dtype(blocks), means, strict=True):
         for block, part in zip(group, mean_1N.split([b.shape[1] for b in group], dim=1), strict=True):
-            parts[id(block)] = part
+            parts[id(block)] = part  # tensors compare by value, so they are known again by what they are
     return [parts[id(block)] for block in blocks]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paftbench.errors import Refused
 from paftbench.mitigations.contract import Mitigation
-from paftbench.ranks.axis import Ranks, Segments
+from paftbench.ranks.axis import Ranks, Segments, default_segments
 from paftbench.ranks.layout import Layout
 
 
@@ -18,12 +18,14 @@ def segments_of(starts: Sequence[tuple[int, int]], size: int, world_size: int) -
 
     Chunk c covers the flat indices floor(c*N/W) to floor((c+1)*N/W), whatever the bucket layout is.
     """
-    bounds = [c * size // world_size for c in range(world_size + 1)]
+    chunks = default_segments(size, world_size)
     segments: Segments = []
     offset = 0
     for flat, elements in starts:
-        for c in range(world_size):
-            low, high = max(flat, bounds[c]), min(flat + elements, bounds[c + 1])
+        # A bucket cuts parameters out of the flat space, in an order of its own: where a chunk meets a parameter is
+        # found in the flat space, and said in the bucket's.
+        for start, stop, c in chunks:
+            low, high = max(flat, start), min(flat + elements, stop)
             if low < high:
                 segments.append((offset + low - flat, offset + high - flat, c))
         offset += elements

@@ -24,12 +24,14 @@ def spread(blocks: Sequence[Tensor], ranks: Ranks) -> float:
     """
     if ranks.group is None and all(_rows_equal(block_Ln) for block_Ln in blocks):
         return 0.0
+    # Chunk by chunk: a copy of the whole model in float64 would be as large as the training itself.
     distances = (x_LN.sub_(ranks.total(row_sum(x_LN)) / ranks.world_size) for x_LN in sums.chunks(blocks))
     return root_mean(sums.squares(distances), ranks)
 
 
 def root_mean(squares_L: Sequence[float], ranks: Ranks) -> float:
     """Root of the mean over all W ranks of a number that each has; every process must call it."""
+    # A place for each rank, added over processes: then all of them hold the same W numbers, and add those in one order.
     squares_W = torch.zeros(ranks.world_size, dtype=torch.float64)
     if squares_L:
         squares_W[list(ranks.local)] = torch.tensor(squares_L, dtype=torch.float64)
@@ -91,6 +93,7 @@ class Clock:
         return seconds
 
     def _turn(self) -> None:
+        # What has passed belongs to the innermost open section; entering and leaving both close an account.
         now = time.perf_counter()
         if self._open:
             self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since

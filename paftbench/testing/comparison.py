@@ -101,6 +101,7 @@ def compared(golden: Curves, run: Curves, *, margin: float, window: int | None, 
         worse = left - right if higher_is_better else right - left
         return Line(who=who, golden=left, run=right, worse=worse if math.isfinite(worse) else math.inf)
 
+    # The same rank of both runs saw the same data, so their difference holds less chance than that of any two.
     pairs = [line(f"rank {rank} (worst)", *pair) for rank, pair in enumerate(zip(golden, run, strict=True))]
     worst = max(range(len(pairs)), key=lambda rank: pairs[rank].worse)
     mean_golden = mean_curve(golden)

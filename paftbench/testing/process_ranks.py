@@ -89,11 +89,13 @@ def _first_failure(folder: Path, world_size: int, log: str) -> tuple[int, str, s
     """
     said = {rank: failure for rank in range(world_size) if (failure := found(folder / f"{FAILURE}{rank}"))}
     exits = {int(rank): int(code) for rank, code in _EXITS.findall(log)}
+    # SIGTERM is torchrun's own, to the ranks that were left when one had failed.
     silent = [rank for rank, code in exits.items() if rank not in said and code not in (0, -signal.SIGTERM)]
     if silent:
         return silent[0], "without a word", ending_of(exits[silent[0]])
     if not said:
         return None
+    # The others failed because the first was gone.
     rank = min(said, key=lambda rank: float(said[rank]["time"]))
     if said[rank]["skipped"] is not None:
         raise SkipTest(said[rank]["skipped"])
@@ -105,7 +107,7 @@ def _stands(folder: Path, world_size: int) -> str:
     for rank in range(world_size):
         with suppress(OSError, ValueError):
             os.kill(int((folder / f"{PID}{rank}").read_text()), signal.SIGUSR1)
-    time.sleep(0.5)
+    time.sleep(0.5)  # for their handlers to write
     lines = []
     for rank in range(world_size):
         stack = folder / f"{STACK}{rank}"

@@ -60,9 +60,11 @@ def _rows(replicas: Sequence[Parameters], name: str) -> Tensor:
 def _furthest(rows_Wn: Tensor) -> tuple[float, tuple[int, int]]:
     if rows_Wn.shape[1] == 0:
         return 0.0, (0, 0)
+    # Least and greatest over ranks are furthest apart. NaN would be both: it is left out, and judged by itself.
     finite_Wn = torch.where(rows_Wn.isnan(), torch.zeros_like(rows_Wn), rows_Wn)
     mixed_n = rows_Wn.isnan().any(0) & ~rows_Wn.isnan().all(0)
     low_n, high_n = finite_Wn.min(0), finite_Wn.max(0)
+    # The difference of two equal infinities is NaN, and they are not apart.
     apart_n = (high_n.values - low_n.values).nan_to_num(nan=0.0, posinf=math.inf)
     apart_n[mixed_n] = math.inf
     element = int(apart_n.argmax())

@@ -34,6 +34,7 @@ class Parcel:
         buffer = io.BytesIO()
         pickler = _Naming(buffer)
         pickler.dump(value)
+        # A script's own functions say __main__, which in the other process is another program: its file is shipped.
         if MAIN in pickler.modules and _file(MAIN) is None:
             raise pickle.PicklingError("what an interactive session defines is in no file")
         files = {name: _file(name) for name in sorted(pickler.modules)}
@@ -42,6 +43,7 @@ class Parcel:
 
     def open(self) -> Any:
         """The value, its modules imported as the sender had them."""
+        # The payload is bytes until here, so that nothing is unpickled before its modules can be found.
         sys.path[:] = self.path
         for name, file in self.modules.items():
             _import(name, file)
@@ -82,6 +84,7 @@ class _Naming(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         """Only looks: pickling goes on as usual."""
+        # The one hook that the C pickler calls for functions and classes, which it writes as module and name.
         if isinstance(value, FunctionType | type):
             self.modules.add(value.__module__)
         return NotImplemented

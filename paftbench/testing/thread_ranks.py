@@ -49,6 +49,7 @@ class _Group(threaded.ProcessLocalGroup):
     @property
     def pg_name(self) -> str:
         """What torch's class pairs calls by."""
+        # Groups are numbered anew in each run: without the run's own mark a late thread would join the next run's.
         return f"{id(self.turns)} {super().pg_name}"
 
 
@@ -64,6 +65,8 @@ def _taking_turns(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return collective
 
 
+# Every method that waits for others, also those that a later torch adds: one that was missed would keep its turn while
+# it waits, and nothing would ever run again.
 for _name, _method in vars(threaded.ProcessLocalGroup).items():
     if isinstance(_method, FunctionType) and _name not in _NO_COLLECTIVES:
         setattr(_Group, _name, _taking_turns(_name, _method))
@@ -148,6 +151,7 @@ class _Threads:
         return self._results
 
     def _run(self, rank: int) -> None:
+        # A context variable, not torch's thread-local: threads that the rank starts carry it on.
         _world.set(threaded.ThreadLocalWorld()._get_world())
         how = "has ended"
         try:
@@ -181,6 +185,7 @@ class _Threads:
     def _stop(self) -> list[int]:
         """End what still runs; the ranks that could not be ended."""
         self._alive = {rank for rank in self._alive if self._threads[rank].ident is not None}
+        # First they are woken where they wait; one that runs on, in a loop of the user's say, is interrupted.
         gentle, patient = time.monotonic() + GENTLE_S, time.monotonic() + GRACE_S
         while self._alive and time.monotonic() < patient:
             self._turns.stop()
@@ -209,6 +214,7 @@ def _raise_in(ident: int | None) -> None:
 
 
 def _wake_collectives() -> None:
+    # Those that wake look at the flag, so it is set before they are woken.
     threaded.ProcessLocalGroup._terminate.set()
     for collective in list(threaded.ProcessLocalGroup._cur_coll_on_pgs.values()):
         for condition in (collective._start_cond, collective._done_cond):

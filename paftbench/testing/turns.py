@@ -44,6 +44,7 @@ class Turns:
         self._ready = set(range(world_size))
         self._ended: dict[int, str] = {}
         self._waits: dict[int, str] = {}
+        # A place is forgotten once all have come to it, so that the next meeting there is another.
         self._meetings: dict[Hashable, _Meeting] = {}
         self._away: set[int] = set()
         self._threads: dict[int, int] = {}
@@ -75,6 +76,7 @@ class Turns:
         rank = self._threads.get(threading.get_ident())
         if rank is None:
             self._helpers.add(threading.current_thread())
+        # A collective that torch makes out of others waits inside itself: only the outermost gives the turn away.
         if rank is None or rank in self._away:
             yield
             return
@@ -124,6 +126,7 @@ class Turns:
             meeting.ranks.append(rank)
             self._waits[rank] = f"waits at {what}"
             self._ready.discard(rank)
+            # The last to come sets all free, itself too: they go on in rank order, as their turns come round.
             if len(meeting.ranks) == size:
                 del self._meetings[place]
                 for arrived in meeting.ranks:
@@ -136,8 +139,10 @@ class Turns:
 
     def _hand_on(self, rank: int) -> None:
         """The turn to the next rank that can go on, in rank order."""
+        # Round from the one that gives it away, so that the order does not hang on which thread woke first.
         order = [(rank + step) % self.world_size for step in range(1, self.world_size + 1)]
         self._turn = next((other for other in order if other in self._ready), None)
+        # Nobody can go on and somebody waits: what they wait for cannot come, now or ever. No time-out is needed.
         if self._turn is None and self._waits and not self.over:
             self.stuck = self._stands()
             self.over = True

@@ -112,6 +112,7 @@ def _moments(images_NCHW: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
     for channel in range(images_NCHW.shape[1]):
         # In parts, because bincount takes a copy of eight bytes a pixel.
         parts = (images_NCHW[i : i + 2000, channel].reshape(-1) for i in range(0, len(images_NCHW), 2000))
+        # Integers, so exact, and the same on any machine; a float mean would hang on the order of adding.
         counts = np.sum([np.bincount(part, minlength=256) for part in parts], axis=0)
         share = counts / counts.sum()
         mean = float(share @ values)

@@ -125,6 +125,7 @@ class LanguageModel(Workload):
         with evaluating(model) as (device, _):
             for chunk in windows.split(max(1, EVALUATION_TOKENS // self.window)):
                 total += float(_cross_entropy(model, chunk.to(device), "sum"))
+        # A sum divided once: the mean of the chunks' means would weigh a shorter last chunk too much.
         return total / (len(windows) * self.window)
 
 

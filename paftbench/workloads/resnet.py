@@ -67,6 +67,7 @@ def _stage(block: Any, width: int, planes: int, blocks: int, stride: int) -> nn.
     shortcut = None
     if stride != 1 or width != out:
         shortcut = nn.Sequential(nn.Conv2d(width, out, 1, stride=stride, bias=False), nn.BatchNorm2d(out))
+    # Only the first block changes channels and size, so only its shortcut needs weights.
     first = block(width, planes, stride, shortcut)
     return nn.Sequential(first, *(block(out, planes) for _ in range(blocks - 1)))
 

@@ -32,10 +32,12 @@ class Stream:
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Item numbers of a step, shape [batch]; not to be written to."""
+        # Places are counted over all ranks, so each rank finds its own without having read those before.
         epoch, first = divmod((step * self.world_size + self.rank) * self.batch, self.items)
         last = first + self.batch
         if last <= self.items:
             return permutation(self.items, self.seed, epoch)[first:last]
+        # A batch may run over an epoch's end, or over several where it is larger than the data.
         epochs = range(epoch, epoch + (last - 1) // self.items + 1)
         return np.concatenate([permutation(self.items, self.seed, number) for number in epochs])[first:last]
 

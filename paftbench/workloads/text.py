@@ -36,6 +36,7 @@ class Corpus:
 
     def evaluation(self, context: int) -> Tensor:
         """The held-out windows [·, T + 1], int64: evenly spread, some 4,096 tokens of them."""
+        # Whole windows, evenly spread: the first ones alone would be of one topic.
         available = (len(self.held_out) - 1) // context
         count = min(available, max(1, HELD_OUT_TOKENS // context))
         return windows_of(self.held_out, np.arange(count) * available // count, context)
@@ -55,6 +56,7 @@ class TextShard:
 
 
 def windows_of(tokens: NDArray[np.unsignedinteger], numbers_B: NDArray[np.int64], context: int) -> Tensor:
+    # One more than the context: each token but the first is the target of those before it.
     places = numbers_B[:, None] * context + np.arange(context + 1)
     return torch.from_numpy(tokens[places].astype(np.int64))
 
