@@ -77,7 +77,7 @@ def checkpoint_bytes(trial: Trial) -> int:
     if not trial.checkpoint.every:
         return 0
     replica = layout_of(trial.workload).size * DTYPES[trial.precision].itemsize
-    pending = any(getattr(mitigation, "overlap", False) for mitigation in trial.mitigations)
+    pending = sum(mitigation.copies_pending for mitigation in trial.mitigations)
     return replica * (trial.world_size * (1 + len(trial.optimizer.state_kinds)) + pending)
 
 
@@ -93,13 +93,11 @@ def absent_data(planned: Iterable[Planned]) -> list[str]:
 def _data_line(name: str, trials: Iterable[Trial]) -> str:
     if KNOWN[name].kind != "tokens":
         return f"needed: {name}, {KNOWN[name].size}: `paftbench data {name}`"
-    windows = max(trial.steps * trial.world_size * trial.batch_per_rank * _window(trial.workload) for trial in trials)
+    windows = max(
+        trial.steps * trial.world_size * trial.batch_per_rank * trial.workload.tokens_per_item for trial in trials
+    )
     count = f"{windows / 1e6:.0f} million token ids for one pass, {2 * windows / 1e6:.0f} MB as uint16"
     return f"needed: {name}, {count}: `paftbench data {name} path=FILE`"
-
-
-def _window(workload: Workload) -> int:
-    return int(getattr(workload, "window", 1))
 
 
 def _hours(trial: Trial, tflops: float) -> float | None:

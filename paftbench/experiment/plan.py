@@ -110,8 +110,8 @@ class _Identities:
         try:
             return workload.data_id()
         except (ValueError, LookupError) as error:
-            name = getattr(workload, "data", None)
-            if isinstance(error, LookupError) and not self._data_needed and isinstance(name, str):
+            name = workload.data_name
+            if isinstance(error, LookupError) and not self._data_needed and name is not None:
                 return DataId(name=name, sha256=ABSENT)
             if isinstance(error, Refused):
                 raise

@@ -36,6 +36,10 @@ class Averaging(Mitigation):
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         return {"pending": None}
 
+    @property
+    def copies_pending(self) -> int:
+        return int(self.overlap)
+
     def memory_bytes(self, layout: Layout) -> int:
         """With `overlap`, a copy of the parameters and their mean; moments and buffers, if averaged, come on top."""
         parameters = sum((slot.stop - slot.start) * slot.dtype.itemsize for slot in layout.slots)

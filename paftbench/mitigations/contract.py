@@ -31,6 +31,11 @@ class Mitigation:
         """Steps from one synchronisation to the next, as far as they are known beforehand; None: it has none."""
         return None
 
+    @property
+    def copies_pending(self) -> int:
+        """How many copies of the parameters may be on their way between two steps: a checkpoint holds them, too."""
+        return 0
+
     def init(self, layout: Layout, ranks: Ranks) -> dict[str, Any]:
         """State, found again as `step.state`: tensors, numbers and lists of them; checkpointed with the trial."""
         return {}

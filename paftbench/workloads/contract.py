@@ -46,6 +46,16 @@ class Workload(ABC):
     find_unused_parameters: ClassVar[bool] = False
     imports: ClassVar[tuple[str, ...]] = ()  # modules that `model` needs: processes of many trials share one import
 
+    @property
+    def data_name(self) -> str | None:
+        """What the data set is called where it is not here; `None` for data that cannot be absent."""
+        return None
+
+    @property
+    def tokens_per_item(self) -> int:
+        """Tokens that an item takes of its data set; 1 where items are counted."""
+        return 1
+
     @abstractmethod
     def data_id(self) -> DataId:
         """Name and fingerprint of the data; `LookupError` naming the command that gets a missing set."""

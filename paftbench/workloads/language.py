@@ -72,6 +72,14 @@ class LanguageModel(Workload):
         """Tokens a model reads at once."""
         return self.context or self.shape.context
 
+    @property
+    def tokens_per_item(self) -> int:
+        return self.window
+
+    @property
+    def data_name(self) -> str:
+        return self.data
+
     def corpus(self) -> Corpus:
         return load_corpus(self.data, self.vocab or (BYTES if KNOWN[self.data].kind == "text" else 0))
 

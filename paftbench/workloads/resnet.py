@@ -94,6 +94,10 @@ class ResNet(Workload):
             raise Refused(f"size {self.size!r} is none of resnet{did_you_mean(self.size, self.sizes)}")
         require_kind(self.data, ["images"])
 
+    @property
+    def data_name(self) -> str:
+        return self.data
+
     def data_id(self) -> DataId:
         return data_id(self.data)
 
