@@ -11,8 +11,7 @@ from torch import Tensor
 
 from paftbench.bits import FORMATS, as_integers
 from paftbench.errors import Refused
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import SparseFault
+from paftbench.faults import Draws, SparseFault
 
 INTEGERS = {64: np.int64, 32: np.int32, 16: np.int16}
 
@@ -63,19 +62,22 @@ class BitFlip(SparseFault):
             mask_K = np.left_shift(1, draws.integers(bits.start, bits.stop))
         else:
             mask_K = self._some_bits(bits, draws).view(np.int64)
+        # Masks are 64 bits wide; narrowing keeps the lowest, and bit 15, 31 or 63 is then the sign of a signed integer.
         narrow = mask_K.astype(INTEGERS[form.width], copy=False)
         mask = torch.from_numpy(narrow).to(value_K.device)
         return torch.bitwise_xor(as_integers(value_K), mask).view(value_K.dtype)
 
     def _some_bits(self, bits: range, draws: Draws) -> NDArray[np.uint64]:
-        """Masks of independently flipped bits, given that at least one flips: the first by inversion, the rest free."""
+        """Masks of independently flipped bits, given that at least one flips, for that is what a strike is."""
         width = len(bits)
         uniform_Kb = draws.uniform(1 + width)
         column_b = np.arange(width)
+        # The first flipped bit is geometric, cut off at the width: P(first <= j) = (1 - (1 - p)^(j+1)) / P(any). It is
+        # drawn by inversion from the first column. Bits behind it are free and flip with p, by a column each.
         first_K = np.zeros(len(uniform_Kb), dtype=np.int64)
         if self.degree < 1:
             first_K = (np.log1p(-uniform_Kb[:, 0] * self._any_of(width)) / np.log1p(-self.degree)).astype(np.int64)
-        first_K1 = np.minimum(first_K, width - 1)[:, None]
+        first_K1 = np.minimum(first_K, width - 1)[:, None]  # rounding may step over the end
         flips_Kb = (column_b == first_K1) | ((column_b > first_K1) & (uniform_Kb[:, 1:] < self.degree))
         weights_b = np.left_shift(np.uint64(1), (bits.start + column_b).astype(np.uint64))
         return (flips_Kb * weights_b).sum(axis=1, dtype=np.uint64)

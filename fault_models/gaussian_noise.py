@@ -1,6 +1,6 @@
 """Gaussian noise on every element: Definition 2.1 of the PAFT paper at site `result` on all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import as_integers
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import DenseFault
+from paftbench.faults import Changed, DenseFault, Draws, Slice
 from paftbench.sums import norms, squares_by_part
 
-CHUNK = 1 << 16  # elements that stay in the cache; a multiple of 16, so that chunks draw what one whole normal_ would
+CHUNK = 1 << 16  # elements that stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,50 +25,56 @@ class GaussianNoise(DenseFault):
 
     name = "gaussian_noise"
     units: ClassVar[Mapping[str, tuple[float, float]]] = {"std": (0.0, 1e30), "rms": (0.0, 1e30)}
-    reports_norm = True
 
     unit: str = "std"
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        if self.degree == 0:
-            return 0
-        noise = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
-        changed = first = filled = 0
-        sizes: list[int] = []
-        for part in draws.parts:
-            elements = part.elements
-            if filled and filled + elements > CHUNK:
-                changed += self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
-                first, filled, sizes = first + filled, 0, []
-            generator = draws.torch_generator(part.name, grad_N.device)
-            std = self._std(grad_N, first + filled, elements)
-            while elements:
-                size = CHUNK if elements >= CHUNK + 16 else elements
-                eps = noise[filled : filled + size].normal_(generator=generator)
-                if self.unit == "rms":
-                    eps.mul_(std)
-                filled, elements = filled + size, elements - size
-                sizes.append(size)
-                if elements:
-                    changed += self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
-                    first, filled, sizes = first + filled, 0, []
-        return changed + self._add(grad_N[first : first + filled], noise[:filled], sizes, draws)
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        elements = first = 0
+        squares: list[float] = []
+        for noise_n, sizes in self._noise(grad_N, where, draws):
+            here_n = grad_N[first : first + noise_n.numel()]
+            noisy_n = here_n + noise_n.to(here_n.dtype)
+            # What counts is the change, not the draw: rounding swallows small noise. 16 bits would round that too.
+            wide = (noisy_n.float(), here_n.float()) if here_n.dtype.itemsize < 4 else (noisy_n, here_n)
+            squares += squares_by_part(wide[0] - wide[1], sizes)
+            elements += int(torch.count_nonzero(as_integers(noisy_n) != as_integers(here_n)))
+            here_n.copy_(noisy_n)
+            first += noise_n.numel()
+        return Changed(elements, tuple(squares))
 
-    def _std(self, grad_N: Tensor, first: int, elements: int) -> float:
-        """Standard deviation of the noise on one parameter's part."""
+    def _noise(self, grad_N: Tensor, where: Slice, draws: Draws) -> Iterator[tuple[Tensor, list[int]]]:
+        """The slice's noise in float32, a cache's worth at a time, and the sizes of the parts or pieces that it is of.
+
+        All of it lies in one buffer, so each is to be used before the next is asked for.
+        """
+        room = torch.empty(min(CHUNK + 16, grad_N.numel()), dtype=torch.float32, device=grad_N.device)
+        filled = first = 0
+        sizes: list[int] = []
+        for part in where.parts:
+            # Small parts share the buffer. One that does not fit begins anew, so that its pieces, and with them the
+            # rounding of their sums, are the same whatever lies before it.
+            if filled and filled + part.elements > CHUNK:
+                yield room[:filled], sizes
+                filled, sizes = 0, []
+            generator = draws.torch_generator(part.name, grad_N.device)
+            std = self._std(grad_N[first : first + part.elements])
+            left = part.elements
+            while left:
+                # normal_ fills 16 numbers at a time, draws the last 16 anew where they are no multiple of it, and below
+                # 16 draws one by one. Pieces of a multiple of 16, and a last one of at least 16, are as one whole.
+                size = CHUNK if left >= CHUNK + 16 else left
+                room[filled : filled + size].normal_(generator=generator).mul_(std)
+                sizes.append(size)
+                filled, left = filled + size, left - size
+                if left:
+                    yield room[:filled], sizes
+                    filled, sizes = 0, []
+            first += part.elements
+        yield room[:filled], sizes
+
+    def _std(self, part_n: Tensor) -> float:
+        """Standard deviation of the noise on a parameter, of which nothing is struck yet."""
         if self.unit == "std":
             return self.degree
-        (norm,) = norms([grad_N[None, first : first + elements]])
-        return self.degree * norm / elements**0.5
-
-    def _add(self, grad: Tensor, noise: Tensor, sizes: list[int], draws: Draws) -> int:
-        """Add noise in place, which is made of pieces of `sizes`; how many elements changed."""
-        if self.unit == "std":
-            noise.mul_(self.degree)
-        noisy = grad + noise.to(grad.dtype)
-        # What counts is the change, not the draw: rounding swallows small noise.
-        wide = (noisy.float(), grad.float()) if grad.dtype.itemsize < 4 else (noisy, grad)
-        draws.squares += squares_by_part(wide[0] - wide[1], sizes)
-        changed = int(torch.count_nonzero(as_integers(noisy) != as_integers(grad)))
-        grad.copy_(noisy)
-        return changed
+        (norm,) = norms([part_n[None]])
+        return self.degree * norm / part_n.numel() ** 0.5

@@ -7,10 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from paftbench.bits import as_integers
 from paftbench.errors import Refused
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import DenseFault
+from paftbench.faults import Changed, DenseFault, Draws, Slice
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 
@@ -42,25 +40,23 @@ class StaleShard(DenseFault):
     def expected(self, size: int, step: int, dtype: torch.dtype) -> float:
         return 1.0 if step >= self.delay and round(self.degree * size) else 0.0
 
-    def events(self, n: int, draws: Draws) -> int:
+    def count(self, n: int, draws: Draws) -> int:
         return 1 if draws.step >= self.delay and round(self.degree * n) else 0
 
-    def observe(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> None:
-        self._past(state, draws, draws.step)[start : start + grad_N.numel()] = grad_N
+    def observe(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> None:
+        self._past(where, state, draws, draws.step).copy_(grad_N)
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        length = round(self.degree * draws.size)
-        first = int(draws.fresh().integers(0, draws.size - length + 1))
-        low, high = max(first, draws.offset), min(first + length, draws.offset + grad_N.numel())
-        draws.struck = max(0, high - low)
-        if not draws.struck:
-            return 0
-        here = slice(low - draws.offset, high - draws.offset)
-        old = self._past(state, draws, draws.step - self.delay)[start : start + grad_N.numel()][here]
-        old = old.to(grad_N)  # the past is kept on the CPU
-        changed = int(torch.count_nonzero(as_integers(old) != as_integers(grad_N[here])))
-        grad_N[here] = old
-        return changed
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        # Every slice draws the same place anew, in the fault's own space, and takes its share of the shard.
+        length = round(self.degree * where.size)
+        first = int(draws.fresh().integers(0, where.size - length + 1)) - where.offset
+        low, high = max(first, 0), min(first + length, where.elements)
+        if low >= high:
+            return Changed(0, (), struck=0)
+        before_N = grad_N.clone()
+        grad_N[low:high] = self._past(where, state, draws, draws.step - self.delay)[low:high].to(grad_N)
+        return Changed.between(before_N, grad_N, where, struck=high - low)
 
-    def _past(self, state: dict[str, Tensor], draws: Draws, step: int) -> Tensor:
-        return state["past"][draws.row, step % (self.delay + 1)]
+    def _past(self, where: Slice, state: dict[str, Tensor], draws: Draws, step: int) -> Tensor:
+        """The slice as it was at a step: the last `delay` of them and this one take turns in the rows of the past."""
+        return state["past"][draws.row, step % (self.delay + 1), where.start : where.start + where.elements]

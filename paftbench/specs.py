@@ -3,13 +3,13 @@
 from typing import Any
 
 from paftbench import mitigations
-from paftbench.faults import model as faults
+from paftbench.faults.fault import Fault, parse_fault
 from paftbench.plugins import build_named
 
 
-def fault(model: str, **fields: Any) -> faults.Fault:
+def fault(model: str, **fields: Any) -> Fault:
     """A fault: `fault("bit_flip", degree=1e-9, site="result")`."""
-    return faults.parse_fault({"model": model, **fields}, "fault")
+    return parse_fault({"model": model, **fields}, "fault")
 
 
 def mitigation(name: str, **fields: Any) -> mitigations.Mitigation:

@@ -13,9 +13,9 @@ from paftbench.attachment.checks import Wanted
 from paftbench.attachment.hooks import Hooks, hook_up
 from paftbench.attachment.rounds import Event
 from paftbench.errors import Refused
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Strikes
 from paftbench.faults.log import Row
-from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.step.metrics import spread
 

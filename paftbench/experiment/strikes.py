@@ -10,7 +10,8 @@ from typing import Final
 import torch
 
 from paftbench.errors import Refused
-from paftbench.faults.model import Fault, FaultModel, RandomRanks
+from paftbench.faults.contract import FaultModel
+from paftbench.faults.fault import Fault, RandomRanks
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import Site
 from paftbench.records.trial import DTYPES, Trial

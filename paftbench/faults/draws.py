@@ -7,7 +7,7 @@ N = elements.
 
 import hashlib
 import struct
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,50 +61,20 @@ def generator_of(*key: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(_Key(seed_of(*key))))  # type: ignore[arg-type]
 
 
-class Placed(Protocol):
-    """What a part is made of: a parameter's place in the flat index space."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def stop(self) -> int: ...
-
-
-class Part(NamedTuple):
-    """A whole parameter within a dense fault's slice."""
-
-    name: str
-    start: int
-    elements: int
-
-    @classmethod
-    def of(cls, slot: Placed) -> "Part":
-        """The parameter's name, flat start and size."""
-        return cls(name=slot.name, start=slot.start, elements=slot.stop - slot.start)
-
-
 class Draws:
     """The random streams of one fault at one (attempt, step, rank), handed to fault models.
 
-    `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A dense fault's slice starts at
-    `offset` of the `size` elements that the fault covers and holds the whole parameters `parts`, one after another; of
-    those elements `struck` are really met (None: all). A sparse fault's `change` sees `among`: its vectors are drawn
-    for all strikes of the key and narrowed to the slice's share, so no strike depends on how buckets cut.
+    `row` is the rank's place among the ranks hosted here; `dtype` the gradient's. A sparse fault's `change` sees
+    `among`: its vectors are drawn for all strikes of the key and narrowed to the slice's share, so no strike depends on
+    how buckets cut.
     """
 
-    def __init__(self, key: Key, *, step: int, rank: int, row: int, size: int, dtype: torch.dtype) -> None:
+    def __init__(self, key: Key, *, step: int, rank: int, row: int, dtype: torch.dtype) -> None:
         self.key = key
         self.step = step
         self.rank = rank
         self.row = row
-        self.size = size
         self.dtype = dtype
-        self.offset = 0
-        self.parts: list[Part] = []
-        self.squares: list[float] = []
-        self.struck: int | None = None
         self._stream = "place"
         self._generator: np.random.Generator | None = None
         self._torch: torch.Generator | None = None
@@ -125,7 +95,7 @@ class Draws:
 
     def among(self, total: int, share: NDArray[np.int64] | slice) -> "Draws":
         """The same draws, seen by the strikes numbered `share` out of `total`."""
-        narrowed = Draws(self.key, step=self.step, rank=self.rank, row=self.row, size=self.size, dtype=self.dtype)
+        narrowed = Draws(self.key, step=self.step, rank=self.rank, row=self.row, dtype=self.dtype)
         narrowed._stream = "change"
         narrowed._total = total
         narrowed._share = share

@@ -1,25 +1,20 @@
 """Faults applied to gradients and to memory, verified and logged.
 
-Shapes: N = elements of a piece, K = strikes. A piece is a contiguous run of whole parameters of one rank's gradient or
-memory.
+A piece is a contiguous run of whole parameters of one rank's gradient or memory.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from paftbench.bits import as_integers
 from paftbench.errors import Refused
-from paftbench.faults.draws import Part
+from paftbench.faults.cover import Cover
+from paftbench.faults.fault import Fault, check_faults
 from paftbench.faults.log import InjectionLog, Row
-from paftbench.faults.model import DenseFault, Fault, SparseFault, check_faults
-from paftbench.faults.slices import Extent, Piece, Run, plan_runs, put_back
-from paftbench.faults.strikes import Cover, Seen, Strike, strikes_at
+from paftbench.faults.slices import Extent, Piece
+from paftbench.faults.strikes import Strike, strikes_at
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot
 from paftbench.ranks.replicas import Memory
@@ -56,19 +51,17 @@ class Injector:
         for fault in faults:
             if fault.site not in BUILT_SITES:
                 raise Refused(f"fault {fault.name!r}: site {str(fault.site)!r} cannot be struck yet")
-        self.covers = [Cover.of(fault, layout, seed) for fault in faults]
+        self.covers = [Cover.of(fault, layout, seed, separate=separate) for fault in faults]
         self.states: dict[tuple[str, str | None], dict[str, Tensor]] = {}
         for fault in faults:
             if fault.site is not Site.OPTIMIZER_STATE:
                 self.states[fault.name, None] = fault.model.init(layout, ranks)
-        self.separate = separate
         self.counts = Strikes()
         self.drawn_now = 0
         self._log = InjectionLog(layout)
         self._active: list[Strike] = []
         self._step = self._attempt = 0
         self._kinds: dict[tuple[str, str, tuple[Extent, ...]], Cover] = {}
-        self._runs: dict[tuple[str, tuple[Extent, ...]], list[Run]] = {}
 
     @property
     def sites(self) -> frozenset[Site]:
@@ -88,13 +81,8 @@ class Injector:
     def strike(self, site: Site, row: int, pieces: Sequence[Piece]) -> None:
         """Apply the strikes on hosted rank number `row` that fall into `pieces`, in place."""
         for strike in self._active:
-            if strike.cover.fault.site is site and strike.row == row:
-                model = strike.cover.fault.model
-                if isinstance(model, SparseFault):
-                    if strike.drawn:
-                        self._strike_sparse(model, strike, pieces)
-                elif isinstance(model, DenseFault):
-                    self._strike_dense(model, strike, pieces)
+            if strike.cover.fault.site is site and strike.draws.row == row:
+                strike.apply(pieces)
 
     def strike_memory(self, memory: Memory) -> None:
         """Draw, apply and settle the step's strikes on one space of memory.
@@ -113,19 +101,17 @@ class Injector:
         Raises `InjectionError` naming the first strike that is missing.
         """
         for strike in self._active:
-            if strike.watches:
-                self._show_unused(strike, unused)
-            lost = strike.settle(unused)
-            if strike.landed + lost != strike.drawn:
+            strike.settle(unused)
+            if strike.landed + strike.lost != strike.drawn:
                 raise InjectionError(
-                    f"fault {strike.cover.fault.name!r} drew {strike.drawn} strikes at step {strike.step} on rank "
-                    f"{strike.rank}, but {strike.landed} landed and {lost} fell on unused parameters"
+                    f"fault {strike.cover.fault.name!r} drew {strike.drawn} strikes at step {self._step} on rank "
+                    f"{strike.draws.rank}, but {strike.landed} landed and {strike.lost} fell on unused parameters"
                 )
             self.counts.drawn += strike.drawn
             self.counts.landed += strike.landed
             self.counts.changed += strike.changed
             if strike.drawn:
-                self._log.add(strike, lost)
+                self._log.add(strike)
         self._active = []
 
     def drain(self) -> list[Row]:
@@ -145,8 +131,10 @@ class Injector:
         self._step = saved["step"]
 
     def _draw(self, covers: Sequence[Cover]) -> None:
-        drawn = [strikes_at(cover, self.ranks, self._step, self._attempt) for cover in covers]
-        self._active = [strike for strikes in drawn for strike in strikes]
+        self._active = []
+        for cover in covers:
+            state = self.states[cover.fault.name, cover.kind]
+            self._active += strikes_at(cover, self.ranks, self._step, self._attempt, state)
         self.drawn_now += sum(strike.drawn for strike in self._active)
 
     def _cover_of(self, cover: Cover, memory: Memory) -> Cover:
@@ -157,66 +145,7 @@ class Injector:
         key = (name, memory.kind, tuple((start, block.shape[1], block.dtype) for start, block in memory.blocks))
         if key not in self._kinds:
             layout = self.layout.retyped(memory.blocks)
-            self._kinds[key] = Cover.of(cover.fault, layout, cover.seed, memory.kind)
+            self._kinds[key] = Cover.of(cover.fault, layout, cover.seed, memory.kind, cover.separate)
             if (name, memory.kind) not in self.states:
                 self.states[name, memory.kind] = cover.fault.model.init(layout, self.ranks)
         return self._kinds[key]
-
-    def _strike_sparse(self, model: SparseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
-        lows = strike.flat_K.searchsorted([start for start, _ in pieces]).tolist()
-        highs = strike.flat_K.searchsorted([start + grad_N.numel() for start, grad_N in pieces]).tolist()
-        for (start, grad_N), low, high in zip(pieces, lows, highs, strict=True):
-            if low < high:
-                index_K = strike.flat_K[low:high] - start
-                before_K = _taken(grad_N, index_K)
-                after_K = model.change(before_K.clone(), strike.draws.among(strike.drawn, slice(low, high)))
-                _put(grad_N, index_K, after_K)
-                strike.touched.append((low, before_K.cpu(), after_K.cpu()))
-
-    def _strike_dense(self, model: DenseFault, strike: Strike, pieces: Sequence[Piece]) -> None:
-        state = self.states[strike.cover.fault.name, strike.cover.kind]
-        for run in self._runs_of(strike.cover, pieces):
-            grad_N, origins = run.take(pieces)
-            strike.draws.offset = run.offset
-            strike.draws.parts = run.parts
-            if strike.watches:
-                model.observe(grad_N, run.start, state, strike.draws)
-            if strike.drawn:
-                before_N = None if model.reports_norm else grad_N.clone()
-                strike.draws.squares, strike.draws.struck = [], None
-                changed = model.change(grad_N, run.start, state, strike.draws)
-                put_back(grad_N, origins)
-                squares = strike.draws.squares if before_N is None else run.squares(grad_N, before_N)
-                struck = grad_N.numel() if strike.draws.struck is None else strike.draws.struck
-                strike.seen.append(Seen(start=run.start, elements=struck, squares=squares, changed=changed))
-
-    def _show_unused(self, strike: Strike, unused: Sequence[Slot]) -> None:
-        """A parameter that no rank used gave zeros, in every placement, whether or not a bucket carried them."""
-        model, state = strike.cover.fault.model, self.states[strike.cover.fault.name, strike.cover.kind]
-        for slot in unused:
-            offset = strike.cover.offset_of(slot)
-            if isinstance(model, DenseFault) and offset is not None:
-                strike.draws.offset = offset
-                strike.draws.parts = [Part.of(slot)]
-                model.observe(torch.zeros(slot.stop - slot.start, dtype=slot.dtype), slot.start, state, strike.draws)
-
-    def _runs_of(self, cover: Cover, pieces: Sequence[Piece]) -> list[Run]:
-        shape = tuple((start, grad_N.numel(), grad_N.dtype) for start, grad_N in pieces)
-        key = (cover.fault.name, shape)
-        if key not in self._runs:
-            self._runs[key] = plan_runs(cover, self.layout, shape, separate=self.separate)
-        return self._runs[key]
-
-
-def _taken(grad_N: Tensor, index_K: NDArray[np.int64]) -> Tensor:
-    """Copies of elements; a few of them are cheaper to reach through NumPy where the memory allows it."""
-    if grad_N.is_cuda:
-        return grad_N[torch.from_numpy(index_K).to(grad_N.device)]
-    return torch.from_numpy(as_integers(grad_N).numpy()[index_K]).view(grad_N.dtype)
-
-
-def _put(grad_N: Tensor, index_K: NDArray[np.int64], value_K: Tensor) -> None:
-    if grad_N.is_cuda:
-        grad_N[torch.from_numpy(index_K).to(grad_N.device)] = value_K
-    else:
-        as_integers(grad_N).numpy()[index_K] = as_integers(value_K).numpy()

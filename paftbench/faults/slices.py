@@ -1,19 +1,18 @@
 """Slices for dense faults: runs of covered parameters that follow each other in the flat index space.
 
 Small neighbours that lie apart in memory are struck on one joined copy, which costs less than a call for each. Shapes:
-N = elements of a run.
+N = elements of a slice.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paftbench import sums
-from paftbench.faults.draws import Part
-from paftbench.faults.strikes import Cover
-from paftbench.ranks.layout import Layout
+from paftbench.ranks.layout import Layout, Slot
 
 JOINED = 1 << 16  # elements up to which neighbours are copied together
 
@@ -21,22 +20,45 @@ Piece = tuple[int, Tensor]
 Extent = tuple[int, int, torch.dtype]  # a piece's flat start and elements
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A slice from flat index `start`, at `offset` in the fault's own space, made of whole `parts`.
+class Part(NamedTuple):
+    """A whole parameter within a slice."""
 
-    It comes from `sources`: (number of the piece, from, to), one after another.
+    name: str
+    start: int
+    elements: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """Where a dense fault is at work: whole parameters, `parts`, that follow one another.
+
+    `start` is a flat index of the whole gradient. The fault has an index space of its own, the `size` elements of the
+    parameters that it covers; there the slice starts at `offset`.
     """
 
     start: int
     offset: int
-    parts: list[Part]
-    dtype: torch.dtype
-    sources: list[tuple[int, int, int]]
+    size: int
+    parts: tuple[Part, ...]
 
-    @property
+    @classmethod
+    def of(cls, slot: Slot, offset: int, size: int) -> "Slice":
+        """A slice of one parameter."""
+        part = Part(name=slot.name, start=slot.start, elements=slot.stop - slot.start)
+        return cls(start=slot.start, offset=offset, size=size, parts=(part,))
+
+    @cached_property
     def elements(self) -> int:
         return sum(part.elements for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A slice, and the `sources` it comes from: (number of the piece, from, to), one after another."""
+
+    where: Slice
+    dtype: torch.dtype
+    sources: list[tuple[int, int, int]]
 
     def take(self, pieces: Sequence[Piece]) -> tuple[Tensor, list[Tensor]]:
         """The run's gradient [N], and where it has to be copied back to if it is a joined copy."""
@@ -45,10 +67,6 @@ class Run:
             grad_N = pieces[number][1]
             origins.append(grad_N if high - low == grad_N.numel() else grad_N[low:high])
         return (origins[0], []) if len(origins) == 1 else (torch.cat(origins), origins)
-
-    def squares(self, after_N: Tensor, before_N: Tensor) -> list[float]:
-        """Squared L2 norm of the change to each part."""
-        return sums.squares_by_part(after_N.double() - before_N.double(), [part.elements for part in self.parts])
 
 
 def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
@@ -60,18 +78,21 @@ def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
         low = high
 
 
-def plan_runs(cover: Cover, layout: Layout, shape: Sequence[Extent], *, separate: bool) -> list[Run]:
-    """The covered parameters of pieces of this `shape` as few runs as possible; `separate`: each on its own."""
+def plan_runs(
+    offsets: Mapping[str, int], size: int, layout: Layout, shape: Sequence[Extent], *, separate: bool
+) -> list[Run]:
+    """The covered parameters of pieces of this `shape` as few runs as possible; `separate`: each on its own.
+
+    `offsets` says by name where each covered parameter starts in the fault's own space of `size` elements.
+    """
     found: list[Run] = []
     for number in sorted(range(len(shape)), key=lambda number: shape[number][0]):
         start, elements, dtype = shape[number]
         for slot in layout.within(start, start + elements):
-            offset = cover.offset_of(slot)
-            if offset is None or slot.start == slot.stop:
+            if slot.name not in offsets or slot.start == slot.stop:
                 continue
             source = (number, slot.start - start, slot.stop - start)
-            parts = [Part.of(slot)]
-            run = Run(start=slot.start, offset=offset, parts=parts, dtype=dtype, sources=[source])
+            run = Run(where=Slice.of(slot, offsets[slot.name], size), dtype=dtype, sources=[source])
             if found and not separate and _fits(found[-1], run):
                 found[-1] = _merged(found[-1], run)
             else:
@@ -80,9 +101,9 @@ def plan_runs(cover: Cover, layout: Layout, shape: Sequence[Extent], *, separate
 
 
 def _fits(run: Run, following: Run) -> bool:
-    adjacent = run.start + run.elements == following.start and run.dtype == following.dtype
+    adjacent = run.where.start + run.where.elements == following.where.start and run.dtype == following.dtype
     in_memory = len(run.sources) == 1 and _continues(run, following)
-    return adjacent and (in_memory or run.elements + following.elements <= JOINED)
+    return adjacent and (in_memory or run.where.elements + following.where.elements <= JOINED)
 
 
 def _continues(run: Run, following: Run) -> bool:
@@ -97,4 +118,5 @@ def _merged(run: Run, following: Run) -> Run:
         sources.append((number, low, following.sources[0][2]))
     else:
         sources += following.sources
-    return Run(start=run.start, offset=run.offset, parts=run.parts + following.parts, dtype=run.dtype, sources=sources)
+    where = replace(run.where, parts=run.where.parts + following.where.parts)
+    return Run(where=where, dtype=run.dtype, sources=sources)

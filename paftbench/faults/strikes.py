@@ -1,9 +1,12 @@
-"""Which strikes a step draws: pure functions of the fault's key, the same in every process."""
+"""What a fault does to one rank at one step: drawn from its key, applied to pieces, settled, told to the log.
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+Shapes: K = strikes, N = elements of a piece or a slice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,204 +14,188 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paftbench.bits import as_integers
-from paftbench.errors import Refused
-from paftbench.faults.draws import Draws, Key, generator_of
-from paftbench.faults.model import DenseFault, Fault, RandomRanks, SparseFault
+from paftbench.faults.changed import Changed, checked
+from paftbench.faults.contract import DenseFault, SparseFault
+from paftbench.faults.cover import Cover
+from paftbench.faults.draws import Draws
+from paftbench.faults.slices import Piece, Slice, put_back
 from paftbench.ranks.axis import Ranks
-from paftbench.ranks.layout import Layout, Slot
-from paftbench.ranks.sites import Site
+from paftbench.ranks.layout import Slot
 from paftbench.sums import total
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cover:
-    """A fault and the elements it covers: its own index space, the selected parameters one after another.
+class Entry(NamedTuple):
+    """A row of the log: an element by its `flat` index, or None for all that a dense fault struck."""
 
-    `kind`: at site `optimizer_state`, the kind of state that the index space is of.
-    """
-
-    fault: Fault
-    seed: int
-    slots: tuple[Slot, ...]
-    offsets: NDArray[np.int64]
-    size: int
-    dtype: torch.dtype
-    by_name: dict[str, int]
-    kind: str | None = None
-
-    @classmethod
-    def of(cls, fault: Fault, layout: Layout, seed: int, kind: str | None = None) -> "Cover":
-        """`ValueError` for a pattern that matches no parameter or a dtype that the fault model refuses.
-
-        The dtypes of optimizer state are known once it exists, for each kind.
-        """
-        slots = layout.select(fault.parameters)
-        if fault.site is not Site.OPTIMIZER_STATE or kind is not None:
-            _check_dtypes(fault, {slot.dtype for slot in slots}, _STRUCK.get(fault.site, "gradients"))
-        sizes = np.array([slot.stop - slot.start for slot in slots], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        by_name = {slot.name: int(offset) for slot, offset in zip(slots, offsets, strict=True)}
-        return cls(
-            fault=fault, seed=seed, slots=slots, offsets=offsets, size=int(sizes.sum()), dtype=slots[0].dtype,
-            by_name=by_name, kind=kind,
-        )  # fmt: skip
-
-    def offset_of(self, slot: Slot) -> int | None:
-        """Where a parameter starts in the covered space; None for one outside it."""
-        return self.by_name.get(slot.name)
-
-    def to_flat(self, covered_K: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Covered positions as flat indices of the whole gradient."""
-        if self.slots[-1].stop == self.size:
-            return covered_K
-        which_K = np.searchsorted(self.offsets, covered_K, side="right") - 1
-        starts = np.array([slot.start for slot in self.slots], dtype=np.int64)
-        return covered_K - self.offsets[which_K] + starts[which_K]
-
-    def key(self, step: int, attempt: int, *more: int | str) -> Key:
-        """The key of a step's draws; a permanent fault leaves the attempt out and so strikes a repetition the same."""
-        again = (attempt,) if self.fault.persistence == "transient" else ("permanent",)
-        return (self.seed, self.fault.name, *again, step, *more)
-
-    def ranks_at(self, step: int, attempt: int, world_size: int) -> frozenset[int]:
-        """The ranks struck at a step, of the whole world; empty when the schedule passes over it."""
-        key = self.key(step, attempt, "all ranks")
-        if not self.fault.schedule.strikes(step, key):
-            return frozenset()
-        if self.fault.ranks == "all":
-            return frozenset(range(world_size))
-        if isinstance(self.fault.ranks, RandomRanks):
-            chosen = generator_of(*key, "ranks").choice(world_size, self.fault.ranks.count, replace=False)
-            return frozenset(int(rank) for rank in chosen)
-        return frozenset(self.fault.ranks)
+    flat: int | None
+    landed: bool
+    values: Mapping[str, Any]
 
 
-_STRUCK = {Site.PARAMETER: "parameters", Site.OPTIMIZER_STATE: "optimizer state"}
+class Touched(NamedTuple):
+    """Struck elements of one piece: the number of the first strike among all, and values before and after."""
 
-
-def _check_dtypes(fault: Fault, dtypes: AbstractSet[torch.dtype], what: str) -> None:
-    """`ValueError` where a fault cannot strike numbers of these types."""
-    model = fault.model
-    for dtype in dtypes:
-        if dtype not in model.dtypes:
-            raise Refused(f"fault {fault.name!r}: fault model {model.name} cannot strike {dtype} {what}")
-    if len(dtypes) > 1 and isinstance(model, SparseFault) and model.unit == "per_bit":
-        raise Refused(f"fault {fault.name!r}: per_bit needs {what} of one dtype, got {sorted(map(str, dtypes))}")
-    for dtype in dtypes:
-        model.check(dtype)
-
-
-_NONE_LOST: NDArray[np.bool_] = np.empty(0, dtype=bool)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a dense fault did to one slice, which starts at flat index `start`: `elements` struck of it, of which
-    `changed` changed; `squares` is of its parts.
-    """
-
-    start: int
-    elements: int
-    squares: list[float]
-    changed: int
+    first: int
+    before_K: Tensor
+    after_K: Tensor
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Strike:
-    """What one fault does to one hosted rank at one step: what was drawn, and, once settled, what landed.
+    """One fault on one hosted rank at one step: what was drawn, and, once settled, what landed and changed bits.
 
-    `watches`: the fault sees every gradient before it strikes, also where it strikes none.
-
-    `touched` holds (first strike, values before, values after) of each struck piece, `seen` what a dense fault passed;
-    `lost_K` marks strikes on what is not there (unused parameters) and is empty where every parameter was used.
+    `lost` fell on what is not there: parameters that no rank used, or their state. `touched` is of faults that strike
+    elements.
     """
 
     cover: Cover
-    step: int
     attempt: int
-    rank: int
-    row: int
     draws: Draws
     drawn: int
-    flat_K: NDArray[np.int64]
-    watches: bool
     landed: int = 0
     changed: int = 0
-    touched: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
-    lost_K: NDArray[np.bool_] = field(default_factory=lambda: _NONE_LOST)
+    lost: int = 0
+    touched: list[Touched] = field(default_factory=list)
+
+    def apply(self, pieces: Sequence[Piece]) -> None:
+        """Strike what falls into the pieces, in place."""
+        raise NotImplementedError
+
+    def settle(self, unused: Sequence[Slot]) -> None:
+        """Count what landed, changed bits or was lost.
+
+        A bucket carries zeros for a parameter that no rank used; strikes may have met them, and never reach a gradient.
+        """
+        raise NotImplementedError
+
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+        """The log's rows; `values` are those of the touched elements, by the identity of what was `touched`."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class SparseStrike(Strike):
+    """Single elements, at flat indices `flat_K` in ascending order."""
+
+    model: SparseFault
+    flat_K: NDArray[np.int64]
+    lost_K: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+
+    def apply(self, pieces: Sequence[Piece]) -> None:
+        # Two binary searches for all pieces together: which strikes fall into each of them.
+        lows = self.flat_K.searchsorted([start for start, _ in pieces]).tolist()
+        highs = self.flat_K.searchsorted([start + piece_N.numel() for start, piece_N in pieces]).tolist()
+        for (start, piece_N), low, high in zip(pieces, lows, highs, strict=True):
+            if low < high:
+                index_K = self.flat_K[low:high] - start
+                before_K = _taken(piece_N, index_K)
+                after_K = self.model.change(before_K.clone(), self.draws.among(self.drawn, slice(low, high)))
+                _put(piece_N, index_K, after_K)
+                self.touched.append(Touched(low, before_K.cpu(), after_K.cpu()))
+
+    def settle(self, unused: Sequence[Slot]) -> None:
+        self.lost_K = np.zeros(self.drawn, dtype=bool)
+        for slot in unused:
+            self.lost_K |= (self.flat_K >= slot.start) & (self.flat_K < slot.stop)
+        self.lost = int(self.lost_K.sum())
+        for first, before_K, after_K in self.touched:
+            kept_K = ~self.lost_K[first : first + len(before_K)]
+            differs_K = (as_integers(before_K) != as_integers(after_K)).numpy()
+            self.landed += int(kept_K.sum())
+            self.changed += int((differs_K & kept_K).sum())
+
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+        for piece in sorted(self.touched, key=lambda piece: piece.first):
+            for k, row in enumerate(values[id(piece)], start=piece.first):
+                if not self.lost_K[k]:
+                    yield Entry(int(self.flat_K[k]), True, row)
+        for index in self.flat_K[self.lost_K]:
+            yield Entry(int(index), False, {})
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class DenseStrike(Strike):
+    """Slices, of which the fault itself says what it changed; where nothing is drawn it only sees them."""
+
+    model: DenseFault
+    state: dict[str, Tensor]
+    seen: list[tuple[Slice, Changed]] = field(default_factory=list)
+
+    def apply(self, pieces: Sequence[Piece]) -> None:
+        for run in self.cover.runs(pieces):
+            grad_N, origins = run.take(pieces)
+            if self.model.watches:
+                self.model.observe(grad_N, run.where, self.state, self.draws)
+            if self.drawn:
+                changed = self.model.change(grad_N, run.where, self.state, self.draws)
+                self.seen.append((run.where, checked(changed, self.model.name, run.where)))
+                put_back(grad_N, origins)
+
+    def settle(self, unused: Sequence[Slot]) -> None:
+        absent = [slot for slot in unused if slot.name in self.cover.offsets]
+        for slot in absent if self.model.watches else ():
+            # What no rank used gave zeros, in every placement, whether or not a bucket carried them.
+            where = Slice.of(slot, self.cover.offsets[slot.name], self.cover.size)
+            self.model.observe(torch.zeros(where.elements, dtype=slot.dtype), where, self.state, self.draws)
+        starts = {slot.start for slot in absent}
+        self.seen = [(where, changed) for where, changed in self.seen if where.start not in starts]
+        met = sum(where.elements if changed.struck is None else changed.struck for where, changed in self.seen)
+        self.landed = min(self.drawn, met)
+        self.changed = min(self.landed, self.elements)
+        self.lost = min(self.drawn - self.landed, sum(slot.stop - slot.start for slot in absent))
 
     @property
-    def is_sparse(self) -> bool:
-        return isinstance(self.cover.fault.model, SparseFault)
-
-    def settle(self, unused: Sequence[Slot]) -> int:
-        """Count what landed and what changed bits; returns the strikes lost on parameters that no rank used.
-
-        A bucket carries zeros for an unused parameter, which strikes may have met; they never reach a gradient.
-        """
-        if self.is_sparse and not unused:
-            for _, before_K, after_K in self.touched:
-                self.landed += before_K.numel()
-                self.changed += int(torch.count_nonzero(as_integers(before_K) != as_integers(after_K)))
-            return 0
-        if self.is_sparse:
-            self.lost_K = _inside(self.flat_K, unused)
-            for low, before_K, after_K in self.touched:
-                kept_K = ~self.lost_K[low : low + len(before_K)]
-                differs_K = (as_integers(before_K) != as_integers(after_K)).numpy()
-                self.landed += int(kept_K.sum())
-                self.changed += int((differs_K & kept_K).sum())
-            return int(self.lost_K.sum())
-        lost = {slot.start for slot in unused}
-        self.seen = [seen for seen in self.seen if seen.start not in lost]
-        self.landed = min(self.drawn, sum(seen.elements for seen in self.seen))
-        self.changed = min(self.landed, sum(seen.changed for seen in self.seen))
-        covered = (slot for slot in unused if self.cover.offset_of(slot) is not None)
-        return min(self.drawn - self.landed, sum(slot.stop - slot.start for slot in covered))
+    def elements(self) -> int:
+        """How many elements changed, once settled."""
+        return sum(changed.elements for _, changed in self.seen)
 
     @property
     def norm(self) -> float:
-        """L2 norm of the change by a dense fault, once settled."""
-        return sqrt(total(square for seen in self.seen for square in seen.squares))
+        """L2 norm of the change, once settled."""
+        return sqrt(total(square for _, changed in self.seen for square in changed.squares))
+
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+        if self.landed:
+            yield Entry(None, True, {"norm": self.norm, "elements": self.elements})
+        if self.lost:
+            yield Entry(None, False, {"elements": self.lost})
 
 
-def _inside(flat_K: NDArray[np.int64], slots: Sequence[Slot]) -> NDArray[np.bool_]:
-    inside_K = np.zeros(len(flat_K), dtype=bool)
-    for slot in slots:
-        inside_K |= (flat_K >= slot.start) & (flat_K < slot.stop)
-    return inside_K
-
-
-_NOWHERE = np.empty(0, dtype=np.int64)
-
-
-def strikes_at(cover: Cover, ranks: Ranks, step: int, attempt: int) -> Iterator[Strike]:
+def strikes_at(
+    cover: Cover, ranks: Ranks, step: int, attempt: int, state: dict[str, Tensor] | None = None
+) -> Iterator[Strike]:
     """The strikes of a fault on the ranks hosted here; a fault that keeps a past sees every rank at every step."""
     model = cover.fault.model
-    watches = isinstance(model, DenseFault) and type(model).observe is not DenseFault.observe
     struck = cover.ranks_at(step, attempt, ranks.world_size)
     for row, rank in enumerate(ranks.local):
-        if rank not in struck and not watches:
+        if rank not in struck and not model.watches:
             continue
         key = cover.key(step, attempt, rank, *(() if cover.kind is None else (cover.kind,)))
-        draws = Draws(key, step=step, rank=rank, row=row, size=cover.size, dtype=cover.dtype)
-        drawn, flat_K = 0, _NOWHERE
-        if rank in struck and isinstance(model, DenseFault):
-            drawn = model.events(cover.size, draws)
-        elif rank in struck and isinstance(model, SparseFault):
-            drawn = model.count(cover.size, draws)
-            places = draws.generator.choice(cover.size, drawn, replace=False, shuffle=False)
-            flat_K = cover.to_flat(np.sort(places))
-        if drawn or watches:
-            yield Strike(
-                cover=cover,
-                step=step,
-                attempt=attempt,
-                rank=rank,
-                row=row,
-                draws=draws,
-                drawn=drawn,
-                flat_K=flat_K,
-                watches=watches,
-            )
+        draws = Draws(key, step=step, rank=rank, row=row, dtype=cover.dtype)
+        drawn = model.count(cover.size, draws) if rank in struck else 0
+        if not drawn and not model.watches:
+            continue
+        match model:
+            case SparseFault():
+                # The same stream goes on from the count to the places: all of them for the rank at once, without
+                # replacement, so that each strike has an element of its own however buckets cut the gradient.
+                places = draws.generator.choice(cover.size, drawn, replace=False, shuffle=False)
+                flat_K = cover.to_flat(np.sort(places))
+                yield SparseStrike(cover=cover, attempt=attempt, draws=draws, drawn=drawn, model=model, flat_K=flat_K)
+            case DenseFault():
+                past = {} if state is None else state
+                yield DenseStrike(cover=cover, attempt=attempt, draws=draws, drawn=drawn, model=model, state=past)
+
+
+def _taken(piece_N: Tensor, index_K: NDArray[np.int64]) -> Tensor:
+    """Copies of elements; a few of them are cheaper to reach through NumPy where the memory allows it."""
+    if piece_N.is_cuda:
+        return piece_N[torch.from_numpy(index_K).to(piece_N.device)]
+    return torch.from_numpy(as_integers(piece_N).numpy()[index_K]).view(piece_N.dtype)
+
+
+def _put(piece_N: Tensor, index_K: NDArray[np.int64], value_K: Tensor) -> None:
+    if piece_N.is_cuda:
+        piece_N[torch.from_numpy(index_K).to(piece_N.device)] = value_K
+    else:
+        as_integers(piece_N).numpy()[index_K] = as_integers(value_K).numpy()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from paftbench.errors import Refused
-from paftbench.faults.model import Fault, check_faults, fault_spec, parse_fault
+from paftbench.faults.fault import Fault, check_faults, fault_spec, parse_fault
 from paftbench.faults.schedules import Steps
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build, build_named, field_values, spec_of

@@ -7,7 +7,7 @@ from torch import nn
 
 from paftbench.attachment.checks import listed, whole
 from paftbench.errors import Refused
-from paftbench.faults.model import Fault, check_faults
+from paftbench.faults.fault import Fault, check_faults
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.process_ranks import run_processes

@@ -12,8 +12,8 @@ from paftbench.attachment.checks import Wanted
 from paftbench.attachment.facade import Attachment
 from paftbench.attachment.hooks import hook_up
 from paftbench.errors import Refused
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Strikes
-from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.curve import curve_of
 from paftbench.testing.streams import seed_streams

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paftbench.errors import Refused
+from paftbench.faults.fault import Fault, fault_spec
 from paftbench.faults.injector import Strikes
-from paftbench.faults.model import Fault, fault_spec
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import field_values
 from paftbench.testing.comparison import compared

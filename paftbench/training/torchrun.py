@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.checks import Wanted
 from paftbench.attachment.hooks import hook_up
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.layout import trainable
 from paftbench.step.metrics import Clock

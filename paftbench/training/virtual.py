@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Injector
-from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot, trainable

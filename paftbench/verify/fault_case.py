@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paftbench.faults.contract import FLOATS, DenseFault, FaultModel
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import Fault, FaultModel
+from paftbench.faults.fault import Fault
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import BUILT_SITES, Site
 from paftbench.verify.promise import NotTried
@@ -34,6 +35,10 @@ class FaultCase:
     @property
     def label(self) -> str:
         return ", ".join([self.unit, str(self.dtype).removeprefix("torch."), *label_of(self.fields)])
+
+    @property
+    def dense(self) -> bool:
+        return issubclass(self.cls, DenseFault)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -91,10 +96,8 @@ class FaultCase:
 
     def drawn(self, degree: float, step: int, rank: int) -> int:
         """Strikes drawn for one rank at a step."""
-        model: Any = self.model(degree)
-        size = self.layout.size
-        draws = Draws((0, "tried", 0, step, rank), step=step, rank=rank, row=0, size=size, dtype=self.dtype)
-        return int((model.events if hasattr(model, "events") else model.count)(size, draws))
+        draws = Draws((0, "tried", 0, step, rank), step=step, rank=rank, row=0, dtype=self.dtype)
+        return self.model(degree).count(self.layout.size, draws)
 
 
 def fault_cases(cls: type[FaultModel], dtypes: Sequence[torch.dtype] = ORDER) -> Iterator[FaultCase]:

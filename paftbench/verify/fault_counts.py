@@ -3,16 +3,18 @@
 import math
 
 import numpy as np
+
 import torch
 
-from paftbench.faults.model import FLOATS, SparseFault
-from paftbench.faults.strikes import Cover
+from paftbench.faults.contract import FLOATS, SparseFault
+from paftbench.faults.cover import Cover
 from paftbench.verify.fault_case import DEGREES, WORLD, FaultCase
 from paftbench.verify.promise import NotTried, expect, promise
 from paftbench.verify.striking import layout_of
 
 SAMPLES = 60  # steps over which a rate is measured
 SIGMAS = 5.0
+ROUNDING = 1e-5  # relative, of a norm whose changes are taken in float32
 REACH = 0.5  # the share of strikes that must change a bit, of those that do in the dtype where most do
 
 
@@ -67,12 +69,11 @@ def the_counts_it_reports_are_what_really_changed(case: FaultCase) -> None:
             where = f"at step {step} on rank {rank}"
             expect(told == really, f"{really} elements reported {where}, the number really changed", told)
     expect(counts.drawn == counts.landed >= counts.changed, "every drawn strike to land", vars(counts))
-    tolerance = 1e-5 if case.dtype in (torch.float64, torch.float32) else 0.05
     for row in base.rows:
         if row["norm"] is not None:
-            change_N = (base.after_TWN - base.before_TWN)[row["step"], row["rank"]].double()
-            norm = float(change_N.norm())
-            close = math.isclose(row["norm"], norm, rel_tol=tolerance)
+            at = row["step"], row["rank"]
+            norm = float((base.after_TWN[at].double() - base.before_TWN[at].double()).norm())
+            close = math.isclose(row["norm"], norm, rel_tol=ROUNDING)
             expect(close, f"the change's L2 norm, {norm:.6g}, reported", f"{row['norm']:.6g}")
 
 
@@ -83,7 +84,7 @@ def as_many_strikes_are_drawn_as_expected_says(case: FaultCase) -> None:
     drawn = np.array([[case.drawn(case.degree, step, rank) for rank in range(WORLD)] for step in steps], dtype=float)
     told = sum(model.expected(size, step, case.dtype) for step in steps) * WORLD
     expect(math.isfinite(told) and told > 0, "expected() to be a positive number where it strikes", told)
-    binomial = not isinstance(model, SparseFault) or type(model).count is SparseFault.count
+    binomial = type(model).count is SparseFault.count
     variance = told * max(0.0, 1 - told / (drawn.size * size)) if binomial else drawn.var() * drawn.size
     bound = SIGMAS * math.sqrt(max(variance, 1.0))
     expected = f"{told:.1f} +- {bound:.1f} strikes over {len(steps)} steps of {WORLD} ranks, as expected() says"

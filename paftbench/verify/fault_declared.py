@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import torch
 
-from paftbench.faults.model import FLOATS
+from paftbench.faults.contract import FLOATS
 from paftbench.plugins import build
 from paftbench.ranks.sites import Site
 from paftbench.verify.declared import Declared

@@ -1,11 +1,13 @@
 """What a fault model's `change` may touch, and what it returns. Shapes: K = strikes, N = elements."""
 
-import numpy as np
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from paftbench.faults.draws import Draws, Part
-from paftbench.faults.model import DenseFault, SparseFault
+from paftbench.faults.changed import Changed
+from paftbench.faults.cover import Cover
+from paftbench.faults.draws import Draws
 from paftbench.verify.fault_case import WORLD, FaultCase
 from paftbench.verify.promise import NotTried, expect, promise
 from paftbench.verify.striking import gradients, layout_of, same_bits, strike
@@ -27,17 +29,13 @@ def change_keeps_shape_dtype_and_device(case: FaultCase) -> None:
 @promise()
 def change_returns_what_the_contract_says(case: FaultCase) -> None:
     returned, _ = _changed(case, gradients(case.layout)[0, 0])
-    kind = type(returned).__name__
-    if issubclass(case.cls, DenseFault):
-        legal = isinstance(returned, int | np.integer) and not isinstance(returned, bool)
-        expect(legal, "the number of changed elements, an int", f"{returned!r}, a {kind}")
-    else:
-        expect(isinstance(returned, Tensor), "the new values, a tensor", f"a {kind}")
+    what, kind = ("what changed, a Changed", Changed) if case.dense else ("the new values, a tensor", Tensor)
+    expect(isinstance(returned, kind), what, f"a {type(returned).__name__}")
 
 
 @promise(every_dtype=True)
 def a_sparse_change_leaves_its_input_as_it_is(case: FaultCase) -> None:
-    if not issubclass(case.cls, SparseFault):
+    if case.dense:
         raise NotTried("a dense fault changes its slice in place")
     value_K = gradients(case.layout)[0, 0][:STRUCK]
     before_K = value_K.clone()
@@ -85,15 +83,11 @@ def _devices() -> list[torch.device]:
 
 def _changed(case: FaultCase, value: Tensor) -> tuple[object, Tensor]:
     """What `change` returns for these values, and the values afterwards; state is as after the steps before."""
-    model, layout = case.model(), case.layout
+    model: Any = case.model()
     value = value.to(case.dtype)
-    step = case.steps - 1
-    draws = Draws((0, "tried", 0, step, 0), step=step, rank=0, row=0, size=value.numel(), dtype=case.dtype)
-    if isinstance(model, SparseFault):
+    draws = Draws((0, "tried", 0, case.steps - 1, 0), step=case.steps - 1, rank=0, row=0, dtype=case.dtype)
+    if not case.dense:
         return model.change(value, draws.among(value.numel(), slice(None))), value
-    struck = case.strike()
-    state = next(iter(struck.injector.states.values()))
-    draws.offset, draws.parts = 0, [Part.of(slot) for slot in layout.slots]
-    draws.size = layout.size
-    assert isinstance(model, DenseFault)
-    return model.change(value, 0, state, draws), value
+    (state,) = case.strike().injector.states.values()
+    (run,) = Cover.of(case.fault(), case.layout, 0).runs([(0, value)])
+    return model.change(value, run.where, state, draws), value

@@ -7,8 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from paftbench.faults.contract import SparseFault
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import Fault, SparseFault
+from paftbench.faults.fault import Fault
 from paftbench.ranks.sites import Site
 
 

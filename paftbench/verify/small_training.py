@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paftbench.faults.draws import generator_of, seed_of
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 from paftbench.mitigations import Mitigation
 from paftbench.ranks.axis import Ranks
 from paftbench.records.trial import OptimizerConfig

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import as_integers
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Injector, Row
-from paftbench.faults.model import Fault
 from paftbench.faults.slices import Piece
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import paftbench
 from paftbench.attachment import relay as ddp_module
-from paftbench.faults.model import DenseFault, Fault
+from paftbench.faults import Changed, DenseFault, Slice
+from paftbench.faults.fault import Fault
 from paftbench.mitigations import Mitigation
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.sites import BUILT_SITES, Site
@@ -362,10 +363,10 @@ class Broken(DenseFault):
     degree: float = 1.0
     unit: str = "times"
 
-    def change(self, grad_N: Tensor, start: int, state: Any, draws: Any) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: Any, draws: Any) -> Changed:
         if draws.step == 2:
             raise OverflowError("mine, in a fault")
-        return 0
+        return Changed(0, ())
 
 
 def error_of(mitigation: Mitigation, *faults: Fault) -> dict[str, Any]:

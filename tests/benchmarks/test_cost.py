@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
+from paftbench.faults.fault import parse_fault
 from paftbench.faults.injector import Injector
-from paftbench.faults.model import parse_fault
 from paftbench.plugins import build_named
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot

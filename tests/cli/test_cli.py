@@ -36,7 +36,7 @@ tolerance: 0.02
 """
 FAULT_PLUGIN = '''
 from dataclasses import dataclass
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Negate(SparseFault):

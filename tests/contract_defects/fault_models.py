@@ -2,7 +2,7 @@
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from contract_defects.good import Dense, Sparse
-from paftbench.faults.draws import Draws, generator_of
-from paftbench.faults.model import FLOATS
+from paftbench.faults import Changed, Draws, Slice
+from paftbench.faults.contract import FLOATS
+from paftbench.faults.draws import generator_of
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 
@@ -44,8 +45,8 @@ class AtLeastOne(Sparse):
 
 @breaks("every dtype it declares is really struck")
 class SkipsBfloat16(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        return 0 if grad_N.dtype == torch.bfloat16 else super().change(grad_N, start, state, draws)
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        return Changed(0, ()) if grad_N.dtype == torch.bfloat16 else super().change(grad_N, where, state, draws)
 
 
 class Everything(frozenset[torch.dtype]):
@@ -62,26 +63,30 @@ class TakesAnything(Sparse):
 
 @breaks("the counts it reports are what really changed")
 class CountsAll(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        half = grad_N[: grad_N.numel() // 2]
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N, half = grad_N.clone(), grad_N[: grad_N.numel() // 2]
         half += 1
-        return grad_N.numel()
+        return replace(Changed.between(before_N, grad_N, where), elements=grad_N.numel())
 
 
 @breaks("the counts it reports are what really changed")
 class WrongNorm(Dense):
-    reports_norm = True
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        changed = super().change(grad_N, where, state, draws)
+        return replace(changed, squares=(*changed.squares, 1.0))
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        draws.squares.append(1.0)
-        return super().change(grad_N, start, state, draws)
+
+@breaks("the counts it reports are what really changed")
+class NormThatIsNoNumber(Dense):
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        return replace(super().change(grad_N, where, state, draws), squares=(float("nan"),))
 
 
 @breaks("the counts it reports are what really changed")
 class StrikesAPartOfWhatItDrew(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        draws.struck = grad_N.numel() // 2
-        return super().change(grad_N, start, state, draws)
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        changed = super().change(grad_N, where, state, draws)
+        return replace(changed, elements=changed.elements // 2, struck=changed.elements // 2)
 
 
 @breaks("as many strikes are drawn as expected says")
@@ -118,9 +123,10 @@ class StrikesByProcess(Sparse):
 
 @breaks("another seed name attempt step or rank draws other strikes")
 class AlwaysTheSameNoise(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N = grad_N.clone()
         grad_N += torch.rand(grad_N.numel(), generator=torch.Generator().manual_seed(0)).to(grad_N.dtype)
-        return grad_N.numel()
+        return Changed.between(before_N, grad_N, where)
 
 
 @breaks("another seed name attempt step or rank draws other strikes")
@@ -130,20 +136,19 @@ class SaysItDrawsNothing(Dense):
 
 @breaks("strikes do not depend on how the gradient is cut into buckets")
 class DrawsPerSlice(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
         before_N = grad_N.clone()
-        grad_N += torch.rand(grad_N.numel(), generator=draws.torch_generator(f"{start}", grad_N.device)).to(
-            grad_N.dtype
-        )
-        return int((grad_N != before_N).sum())
+        generator = draws.torch_generator(f"{where.start}", grad_N.device)
+        grad_N += torch.rand(grad_N.numel(), generator=generator).to(grad_N.dtype)
+        return Changed.between(before_N, grad_N, where)
 
 
 @breaks("strikes do not depend on where the gradient lies in memory")
 class GoesByAlignment(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
         if grad_N.data_ptr() % 64:
             grad_N[-1] = 7.0
-        return super().change(grad_N, start, state, draws)
+        return super().change(grad_N, where, state, draws)
 
 
 @breaks("strikes do not depend on which process hosts the rank")
@@ -211,9 +216,15 @@ class ReturnsOneLess(Sparse):
 
 @breaks("change returns what the contract says")
 class CountsNothing(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        super().change(grad_N, start, state, draws)
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        super().change(grad_N, where, state, draws)
         return None  # type: ignore[return-value]
+
+
+@breaks("change returns what the contract says")
+class ReturnsANumber(Dense):
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Any:
+        return super().change(grad_N, where, state, draws).elements
 
 
 @breaks("a sparse change leaves its input as it is")
@@ -230,10 +241,11 @@ class NeedsNumbers(Sparse):
 
 @breaks("only the selected parameters and ranks are struck")
 class StrikesTheWholeBucket(Dense):
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N = grad_N.clone()
         whole = grad_N if grad_N._base is None else grad_N._base
         whole += 1
-        return grad_N.numel()
+        return Changed.between(before_N, grad_N, where)
 
 
 @breaks("a gradient of one element is enough")
@@ -258,12 +270,12 @@ class NumbersAsState(Dense):
 class RemembersInTheClass(Dense):
     past: ClassVar[dict[tuple[int, int], Tensor]] = {}
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
         here = grad_N.clone()
-        old = self.past.get((draws.rank, start)) if draws.step else None
+        old = self.past.get((draws.rank, where.start)) if draws.step else None
         grad_N.copy_(here + 1 if old is None or old.shape != here.shape else here + old.to(here))
-        self.past[draws.rank, start] = here
-        return int((grad_N != here).sum())
+        self.past[draws.rank, where.start] = here
+        return Changed.between(here, grad_N, where)
 
 
 @breaks("the plugin itself holds no state")

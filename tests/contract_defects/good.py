@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import DenseFault, SparseFault
+from paftbench.faults import Changed, DenseFault, Draws, Slice, SparseFault
 from paftbench.mitigations import Mitigation, Step
 from paftbench.ranks.axis import Ranks
 from paftbench.workloads.quadratic import Quadratic
@@ -37,16 +36,14 @@ class Dense(DenseFault):
 
     unit: str = "span"
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        changed, first = 0, 0
-        for part in draws.parts:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N, first = grad_N.clone(), 0
+        for part in where.parts:
             here = grad_N[first : first + part.elements]
             shift = torch.rand(part.elements, generator=draws.torch_generator(part.name, grad_N.device)) * self.degree
-            moved = here + shift.to(here.dtype)
-            changed += int((moved != here).sum())
-            here.copy_(moved)
+            here += shift.to(here.dtype)
             first += part.elements
-        return changed
+        return Changed.between(before_N, grad_N, where)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +56,9 @@ class Negate(DenseFault):
 
     unit: str = "on"
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        grad_N.neg_()
-        return grad_N.numel()
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N = grad_N.clone()
+        return Changed.between(before_N, grad_N.neg_(), where)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ def listing(text: str) -> str:
 
 BROKEN = """
 from dataclasses import dataclass
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Broken(SparseFault):

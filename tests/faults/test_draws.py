@@ -18,7 +18,7 @@ OTHER_KEYS = [
 
 
 def draws(key: tuple[int | str, ...] = KEY) -> Draws:
-    return Draws(key, step=12, rank=1, row=0, size=100, dtype=torch.float32)
+    return Draws(key, step=12, rank=1, row=0, dtype=torch.float32)
 
 
 def test_seeds_never_change() -> None:

@@ -9,7 +9,7 @@ import torch
 from support.checkout import ROOT
 
 from paftbench import specs
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 from paftbench.verify.striking import SHAPES, Struck, gradients, layout_of, strike
 from paftbench.workloads.streams import Stream
 

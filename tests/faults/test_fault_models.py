@@ -15,7 +15,7 @@ from support.injecting import (
 )
 
 from paftbench import specs
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 
 STEPS, WORLD = 3, 3
 every_unit = pytest.mark.parametrize(("model", "unit"), UNITS)

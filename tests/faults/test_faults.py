@@ -7,8 +7,9 @@ import torch
 from support.injecting import DTYPES, layout_of, ranks_of, strike
 
 from paftbench import specs
-from paftbench.faults.model import Fault, RandomRanks, fault_spec, parse_fault
-from paftbench.faults.strikes import Cover, strikes_at
+from paftbench.faults.cover import Cover
+from paftbench.faults.fault import Fault, RandomRanks, fault_spec, parse_fault
+from paftbench.faults.strikes import strikes_at
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import Site
@@ -158,7 +159,7 @@ def test_all_ranks_and_processes_share_a_schedules_decision() -> None:
     assert set(decisions) == {frozenset(), frozenset(range(4))}
     assert abs(sum(map(bool, decisions)) - 90) < 4 * 63**0.5
     for local in ([0], [1, 2], [3]):
-        here = [{s.rank for s in strikes_at(cover, ranks_of(4, local), step, 0)} for step in range(300)]
+        here = [{s.draws.rank for s in strikes_at(cover, ranks_of(4, local), step, 0)} for step in range(300)]
         assert here == [set(local) if ranks else set() for ranks in decisions]
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from paftbench import specs
 from paftbench.bits import as_hex
+from paftbench.faults import Changed, DenseFault, Draws, Slice
 from paftbench.faults import log as injection_log
-from paftbench.faults.draws import Draws
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import InjectionError, Injector
-from paftbench.faults.model import DenseFault, Fault
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.sites import Site
 
@@ -28,15 +28,15 @@ MODELS = [("bit_flip", 0.1), ("gaussian_noise", 0.1), ("stale_shard", 1.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Double(DenseFault):
-    """A dense fault that leaves its norm to the injector."""
+    """A dense fault of which nothing is drawn."""
 
     name = "double"
     units: ClassVar[Mapping[str, tuple[float, float]]] = {"on": (0.0, 1.0)}
     unit: str = "on"
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        grad_N.mul_(2.0)
-        return grad_N.numel()
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N = grad_N.clone()
+        return Changed.between(before_N, grad_N.mul_(2.0), where)
 
 
 def flips(degree: float = 0.1, **fields: object) -> Fault:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import paftbench
 from paftbench import specs
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Injector
-from paftbench.faults.model import Fault
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot
 from paftbench.ranks.replicas import Memory

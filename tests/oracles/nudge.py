@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from paftbench.faults import SparseFault
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import Fault, SparseFault
+from paftbench.faults.fault import Fault
 from paftbench.faults.schedules import Steps
 from paftbench.ranks.sites import Site
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.axis import Ranks
 from paftbench.records.trial import OptimizerConfig

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from paftbench import specs
 from paftbench.bits import FORMATS, as_hex, as_integers
+from paftbench.faults import SparseFault
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import SparseFault
 
 ORACLE = Path(__file__).parent / "data" / "bitflip_oracle.csv"
 NAMES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -34,7 +34,7 @@ def flip(value_K: Tensor, bits: int | str, unit: str = "per_element", degree: fl
     """`value_K` as the fault model changes it."""
     model = specs.fault("bit_flip", degree=degree, bits=bits, unit=unit).model
     assert isinstance(model, SparseFault)
-    draws = Draws((0, "oracle"), step=0, rank=0, row=0, size=len(value_K), dtype=value_K.dtype)
+    draws = Draws((0, "oracle"), step=0, rank=0, row=0, dtype=value_K.dtype)
     return model.change(value_K, draws.among(len(value_K), np.arange(len(value_K))))
 
 

@@ -9,8 +9,8 @@ import torch
 from quadratic_runs import LR, STD, course, quadratic, step, weights
 
 from paftbench import specs, theory
+from paftbench.faults.fault import Fault
 from paftbench.faults.injector import Injector
-from paftbench.faults.model import Fault
 from paftbench.mitigations.contract import Mitigation
 from paftbench.step.metrics import spread
 

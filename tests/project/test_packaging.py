@@ -13,8 +13,8 @@ import torch
 import yaml
 from support.checkout import ROOT
 
+from paftbench.faults import SparseFault
 from paftbench.faults.draws import Draws
-from paftbench.faults.model import SparseFault
 from paftbench.plugins import build, load_file
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.yaml"))
@@ -119,7 +119,7 @@ def test_the_fault_model_of_the_guide_works_as_it_stands(tmp_path: Path) -> None
     assert isinstance(model, SparseFault)
     key = (0, "big", 0, 0, 0)
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        draws = Draws(key, step=0, rank=0, row=0, size=100, dtype=dtype).among(40, np.arange(40))
+        draws = Draws(key, step=0, rank=0, row=0, dtype=dtype).among(40, np.arange(40))
         before = torch.ones(40, dtype=dtype)
         after = model.change(before, draws)
         assert after.dtype == dtype and set(after.tolist()) == {50.0, -50.0}

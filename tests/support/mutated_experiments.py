@@ -14,7 +14,7 @@ from paftbench.experiment.yaml_text import read_yaml
 
 PLUGINS = '''
 from dataclasses import dataclass
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 from paftbench.mitigations.contract import Mitigation
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import paftbench
 from paftbench.attachment.hooks import Hooks
-from paftbench.faults.draws import Part, seed_of
-from paftbench.faults.model import DenseFault
-from paftbench.faults.strikes import Cover, strikes_at
+from paftbench.faults import DenseFault
+from paftbench.faults.cover import Cover
+from paftbench.faults.draws import seed_of
+from paftbench.faults.slices import Slice
+from paftbench.faults.strikes import strikes_at
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, trainable
 from paftbench.ranks.sites import BUILT_SITES
@@ -213,11 +215,10 @@ def _noise(planned: Trial, layout: Layout, site: str, step: int, rank: int, para
     (fault,) = (fault for fault in planned.faults if fault.model.name == "gaussian_noise" and fault.site == site)
     assert isinstance(fault.model, DenseFault)
     cover = Cover.of(fault, layout, planned.faults_seed)
-    (strike,) = (s for s in strikes_at(cover, Ranks.virtual(planned.world_size), step, 0) if s.rank == rank)
+    (strike,) = (s for s in strikes_at(cover, Ranks.virtual(planned.world_size), step, 0) if s.draws.rank == rank)
     slot = layout.by_name[parameter]
-    strike.draws.offset, strike.draws.parts = slot.start, [Part.of(slot)]
     noise = torch.zeros(slot.stop - slot.start)
-    fault.model.change(noise, slot.start, {}, strike.draws)
+    fault.model.change(noise, Slice.of(slot, slot.start, layout.size), {}, strike.draws)
     return noise
 
 

@@ -25,7 +25,7 @@ seeds: 2
 """
 NEGATE = '''
 from dataclasses import dataclass
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 
 @dataclass(frozen=True, kw_only=True)
 class Negate(SparseFault):

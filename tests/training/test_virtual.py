@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import paftbench
-from paftbench.faults.draws import Draws
-from paftbench.faults.model import DenseFault, Fault
+from paftbench.faults import Changed, DenseFault, Draws, Slice
+from paftbench.faults.fault import Fault
 from paftbench.mitigations import Mitigation, Step
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import trainable
@@ -163,9 +163,9 @@ class Flip(DenseFault):
     units: ClassVar[Mapping[str, tuple[float, float]]] = {"on": (0.0, 1.0)}
     deterministic = True
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        grad_N.neg_()
-        return grad_N.numel()
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N = grad_N.clone()
+        return Changed.between(before_N, grad_N.neg_(), where)
 
 
 @pytest.mark.parametrize("split", [False, True])

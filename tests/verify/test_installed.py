@@ -14,7 +14,7 @@ from paftbench import installed, plugins
 
 GOOD = """
 from dataclasses import dataclass
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ TWO = '''
 
 from dataclasses import dataclass
 
-from paftbench.faults.model import SparseFault
+from paftbench.faults import SparseFault
 from paftbench.mitigations import Mitigation, Step
 
 

@@ -1,12 +1,12 @@
 """A dense fault with a defect: it reports every element as changed, and changes half of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from paftbench.faults import DenseFault, Draws
+from paftbench.faults import Changed, DenseFault, Draws, Slice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,9 @@ class HalfNegated(DenseFault):
 
     unit: str = "on"
 
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        first = 0
-        for _, _, elements in draws.parts:
+    def change(self, grad_N: Tensor, where: Slice, state: dict[str, Tensor], draws: Draws) -> Changed:
+        before_N, first = grad_N.clone(), 0
+        for _, _, elements in where.parts:
             grad_N[first : first + (elements + 1) // 2].neg_()
             first += elements
-        return grad_N.numel()
+        return replace(Changed.between(before_N, grad_N, where), elements=grad_N.numel())

@@ -1,110 +1,15 @@
-"""What can go wrong: the fault contract, and where, when and whom a fault strikes."""
+"""A fault: a fault model with a name, and where, when and whom it strikes; from YAML and back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import isfinite
-from typing import Any, ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from paftbench.errors import Refused
-from paftbench.faults.draws import Draws
+from paftbench.faults.contract import FaultModel
 from paftbench.faults.schedules import EVERY_STEP, Schedule, parse_schedule, schedule_spec
 from paftbench.plugins import build, field_values, find
-from paftbench.ranks.axis import Ranks
-from paftbench.ranks.layout import Layout
 from paftbench.ranks.sites import BUILT_SITES, Site
 from paftbench.suggest import brief, did_you_mean
-
-FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
-
-
-@dataclass(frozen=True, kw_only=True)
-class FaultModel:
-    """What changes: subclass `SparseFault` or `DenseFault`; fields are the swept parameters.
-
-    A model that makes sense on gradients only, or on memory only, says so in `sites`. At `optimizer_state` each kind of
-    state is struck, and has a state of the model, of its own. One that draws nothing, so that it does the same under
-    any seed, says `deterministic`.
-    """
-
-    plugin_kind: ClassVar[str] = "fault_models"
-    name: ClassVar[str]
-    units: ClassVar[Mapping[str, tuple[float, float]]]
-    sites: ClassVar[frozenset[Site]] = frozenset(Site)
-    dtypes: ClassVar[frozenset[torch.dtype]] = FLOATS
-    needs: ClassVar[Literal["value", "row", "contributions"]] = "value"
-    deterministic: ClassVar[bool] = False
-
-    degree: float = 0.0
-    unit: str = ""
-
-    def __post_init__(self) -> None:
-        if self.unit not in self.units:
-            raise Refused(f"unit {self.unit!r} is not one of {self.name}{did_you_mean(self.unit, self.units)}")
-        low, high = self.units[self.unit]
-        if not (isfinite(self.degree) and low <= self.degree <= high):
-            raise Refused(f"degree ({self.unit}) must be within [{low:g}, {high:g}], got {self.degree!r}")
-
-    def check(self, dtype: torch.dtype) -> None:
-        """`ValueError` where the fields do not fit numbers of this type."""
-
-    def init(self, layout: Layout, ranks: Ranks) -> dict[str, Tensor]:
-        """State of the fault, one leading row per hosted rank; checkpointed by the injector."""
-        return {}
-
-    def expected(self, size: int, step: int, dtype: torch.dtype) -> float:
-        """Strikes expected on one rank at a step that the schedule chose, among `size` elements.
-
-        Forecasts of long trials look at some steps only, and take it for constant between two on which it agrees.
-        """
-        return float(size) if self.degree > 0 else 0.0
-
-
-class SparseFault(FaultModel):
-    """A fault that strikes few elements: its cost is O(strikes), never a mask."""
-
-    def rate(self, dtype: torch.dtype) -> float:
-        """Probability that one element is struck."""
-        return self.degree
-
-    def count(self, n: int, draws: Draws) -> int:
-        """Strikes among `n` elements."""
-        return int(draws.generator.binomial(n, self.rate(draws.dtype)))
-
-    def change(self, value_K: Tensor, draws: Draws) -> Tensor:
-        """The struck values; `value_K` itself stays as it is."""
-        raise TypeError(f"fault model {self.name} does not define change()")
-
-    def expected(self, size: int, step: int, dtype: torch.dtype) -> float:
-        return size * self.rate(dtype)
-
-
-class DenseFault(FaultModel):
-    """A fault that strikes every element of the parameters it covers, or a range of them.
-
-    A model that puts the squared L2 norms of its change, part by part, into `draws.squares` says `reports_norm`; for
-    others the injector measures them on a copy. Parts make the logged norm independent of how buckets cut. A model that
-    strikes a range of a slice, or nothing of it, says how many elements in `draws.struck`. `paftbench.sums` are sums
-    that do not hang on where the slice lies.
-    """
-
-    reports_norm: ClassVar[bool] = False
-
-    def events(self, n: int, draws: Draws) -> int:
-        """Strikes drawn among `n` elements at this (step, rank): each element, or 1 for a fault that is one event."""
-        return n if self.degree > 0 else 0
-
-    def observe(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> None:
-        """See the slice that starts at flat index `start` before it is struck, at every step, scheduled or not.
-
-        A slice is one or more whole parameters, neighbours in the flat index space; `draws.parts` lists them.
-        """
-
-    def change(self, grad_N: Tensor, start: int, state: dict[str, Tensor], draws: Draws) -> int:
-        """Strike the slice in place; how many elements really changed."""
-        raise TypeError(f"fault model {self.name} does not define change()")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +55,7 @@ def parse_fault(spec: Mapping[str, Any], where: str) -> Fault:
     cls = find("fault_models", spec["model"])
     own = {key: value for key, value in spec.items() if key in _OWN_FIELDS}
     values = {key: value for key, value in spec.items() if key not in _OWN_FIELDS}
-    names = [*field_values_of(cls), *_OWN_FIELDS]
+    names = [*(known.name for known in fields(cls) if known.init), *_OWN_FIELDS]
     for key in values:
         if key not in names:
             raise Refused(f"{where} ({spec['model']}): unknown key {brief(key)}{did_you_mean(str(key), names)}")
@@ -182,11 +87,6 @@ def fault_spec(fault: Fault) -> dict[str, Any]:
         "persistence": fault.persistence,
         "schedule": schedule_spec(fault.schedule),
     }
-
-
-def field_values_of(cls: type[FaultModel]) -> list[str]:
-    """Names of the fields that a fault model may be given."""
-    return [known.name for known in fields(cls) if known.init]
 
 
 def _text(value: Any, where: str) -> str:
