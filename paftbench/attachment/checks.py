@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.relay import uncompiled
 from paftbench.errors import Refused
-from paftbench.faults.model import Fault
+from paftbench.faults.fault import Fault
 from paftbench.mitigations.contract import Mitigation
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paftbench.faults.contract import FLOATS, DenseFault, FaultModel
+from paftbench.faults.contract import DenseFault, FaultModel
 from paftbench.faults.draws import Draws
 from paftbench.faults.fault import Fault
 from paftbench.ranks.layout import Layout

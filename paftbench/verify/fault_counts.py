@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-
 import torch
 
 from paftbench.faults.contract import FLOATS, SparseFault

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from contract_defects import declarations, fault_models, mitigations, workloads
 from contract_defects.good import GOOD
-from support.checkout import ROOT
 
 from paftbench import installed
 from paftbench.verify.promise import Promise
@@ -56,13 +55,6 @@ def test_a_shipped_mitigation_keeps_every_promise_in_every_setting_and_in_severa
 @pytest.mark.parametrize("cls", GOOD, ids=lambda cls: cls.__name__)
 def test_a_plugin_without_a_defect_is_not_accused_of_one(cls: Any) -> None:
     assert broken(list(findings(cls, fast=True))) == []
-
-
-def test_the_guides_dense_fault_keeps_every_promise() -> None:
-    guide = (ROOT / "fault_models" / "README.md").read_text()
-    written: dict[str, Any] = {"__name__": "guide"}
-    exec(guide.split("```python\n")[2].split("```")[0], written)
-    assert broken(list(findings(written["Negated"], fast=True))) == []
 
 
 @pytest.mark.parametrize("kind", PLANTED)

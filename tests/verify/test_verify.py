@@ -124,6 +124,27 @@ def test_the_mitigation_of_the_guide_keeps_every_promise(tmp_path: Path, capsys:
     assert exit_code(["verify", "--fast", str(file)]) == 0, capsys.readouterr().out
 
 
+def test_the_dense_fault_of_the_guide_keeps_every_promise(tmp_path: Path) -> None:
+    file = tmp_path / "negated.py"
+    file.write_text((ROOT / "fault_models" / "README.md").read_text().split("```python\n")[2].split("```")[0])
+    assert exit_code(["verify", "--fast", str(file)]) == 0
+
+
+@pytest.mark.parametrize(("said", "code"), [(" -> int:", 2), (":", 1)])
+def test_a_fault_model_of_the_earlier_contract_is_told_by_name_what_to_return(
+    said: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "old.py"
+    dense = (ROOT / "fault_models" / "README.md").read_text().split("```python\n")[2].split("```")[0]
+    returned = dense.replace("Changed.between(before_N, grad_N, where)", "grad_N.numel()")
+    file.write_text(returned.replace(" -> Changed:", said))
+    assert exit_code(["verify", "--fast", str(file)]) == code
+    out, err = capsys.readouterr()
+    must = "must return paftbench.faults.Changed(elements, squares)"
+    told = [line for line in (out + err).splitlines() if must in line]
+    assert told and all(re.search("fault model [Nn]egated", line) for line in told)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -152,7 +173,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 def test_a_copy_of_a_shipped_file_is_tried_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "stale_shard.py"
     shutil.copy(SHIPPED / "stale_shard.py", copy)
-    copy.write_text(copy.read_text().replace("return changed", "return changed + 1"))
+    copy.write_text(copy.read_text().replace("between(before_N", "between(before_N + 1"))
     assert exit_code(["verify", "--fast", str(copy)]) == 1
     assert "BROKEN  the counts it reports are what really changed" in capsys.readouterr().out
 
