@@ -100,7 +100,7 @@ def resumed(leave_out: int | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
-@pytest.mark.parametrize(("world_size", "leave_out"), [(2, None), (3, 5)])
+@pytest.mark.parametrize(("world_size", "leave_out"), [pytest.param(2, None, marks=pytest.mark.slow), (3, 5)])
 def test_a_loop_that_saves_the_attachments_state_continues_bit_for_bit(world_size: int, leave_out: int | None) -> None:
     for rank in together(resumed, world_size, leave_out):
         for found in rank:

@@ -204,7 +204,9 @@ def test_an_example_trains_on_as_plain_ddp_once_detached(name: str) -> None:
         assert rank["changed"] and rank["same"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["ddp_loop", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != "ddp_loop")]
+)
 def test_an_example_runs_as_its_first_lines_say_and_prints_what_happened(name: str) -> None:
     ours = [line for line in ranks_of(name)[0]["printed"] if not line.startswith("{")]
     assert [line for line in torchrun(name) if not line.startswith("{")] == ours  # in braces: the Trainer's own, timed

@@ -3,6 +3,8 @@
 Seconds of a shared machine are noise; each assertion compares medians of pairs. Shapes: N = elements.
 """
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -185,3 +187,16 @@ def bare_loop(trial: Trial) -> float:
                 optimizer.step()
 
     return seconds(loop)
+
+
+def test_the_pytest_plugin_costs_a_session_less_than_50_ms(benchmark: Any) -> None:
+    look = (
+        "import time, pytest; t = time.perf_counter(); import paftbench.pytest_plugin; print(time.perf_counter() - t)"
+    )
+
+    def took() -> float:
+        return float(subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout)
+
+    least = min(took() for _ in range(3))
+    record(benchmark, took, seconds=least)
+    assert least < 0.05

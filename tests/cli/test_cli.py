@@ -16,7 +16,7 @@ import pytest
 
 from paftbench.cli.main import exit_code
 from paftbench.store import files
-from paftbench.store.directory import read_json, read_results
+from paftbench.store.directory import read_results
 
 SMALL = """
 schema: 1
@@ -307,10 +307,3 @@ def test_data_prints_source_licence_and_fingerprint(capsys: pytest.CaptureFixtur
     assert paftbench("data", "digits") == 0
     out = capsys.readouterr().out
     assert "sha256: " in out and "licence: " in out and "source: " in out
-
-
-def test_torchrun_trials_run_through_the_same_command(small: Path, tmp_path: Path) -> None:
-    arguments = ["--placement", "torchrun", "mitigation=paft_sync", "-k", "golden", "--out", tmp_path]
-    assert paftbench("run", small, *arguments) == 0
-    (directory,) = (tmp_path / "small").glob("*/result.json")
-    assert read_json(directory)["outcome"] == "masked"

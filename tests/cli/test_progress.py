@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.synthetic_results import RESNET, cell, golden, spec, write_trial
+from support.warm import Popen, run
 
 from paftbench.cli.progress import Progress
 from paftbench.cli.status import rate_per_s, summary
@@ -120,7 +121,7 @@ def on_terminal(arguments: list[str]) -> tuple[int, str]:
     """Exit code and everything that a command writes to a terminal of 100 columns."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    with subprocess.Popen(
+    with Popen(
         [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
     ) as process:
         os.close(slave)
@@ -153,16 +154,16 @@ def test_a_terminal_gets_a_live_table_that_goes_when_the_sweep_is_done(small: Pa
 
 def test_a_pipe_gets_a_line_per_trial_and_no_control_codes(small: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "run", str(small), "--out", str(tmp_path / "runs"), "-j", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "TERM": "xterm"})
+    done = run(command, capture_output=True, text=True, check=True, env={**os.environ, "TERM": "xterm"})
     assert "\x1b" not in done.stdout + done.stderr
     assert re.findall(r"^\[(\d)/3\]", done.stderr, re.MULTILINE) == ["1", "2", "3"]
     assert "3 of 3 trials run in" in done.stderr
 
 
 def test_follow_watches_a_sweep_of_another_process_to_its_end(small: Path, tmp_path: Path) -> None:
-    small.write_text(SMALL.replace("steps: 6", "steps: 600"))
+    small.write_text(SMALL.replace("steps: 6", "steps: 200"))
     root = tmp_path / "runs" / "small"
-    with subprocess.Popen(
+    with Popen(
         [*COMMAND, "run", str(small), "--out", str(tmp_path / "runs"), "-j", "1"], stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     ) as sweep:  # fmt: skip
@@ -170,7 +171,7 @@ def test_follow_watches_a_sweep_of_another_process_to_its_end(small: Path, tmp_p
         while len(list(root.glob("*/trial.json"))) < 3:
             assert time.monotonic() < deadline and sweep.poll() is None
             time.sleep(0.02)
-        watched = subprocess.run(
+        watched = run(
             [*COMMAND, "status", str(root), "--follow"], capture_output=True, text=True, check=True, timeout=60
         )
         assert sweep.wait(timeout=60) == 0
@@ -181,10 +182,8 @@ def test_follow_watches_a_sweep_of_another_process_to_its_end(small: Path, tmp_p
 
 def test_follow_ends_on_ctrl_c_with_130(tmp_path: Path) -> None:
     cell(tmp_path, "ddp", [0.9, 0.9], outcome=None)
-    with subprocess.Popen(
-        [*COMMAND, "status", str(tmp_path), "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:  # fmt: skip
+    command = [*COMMAND, "status", str(tmp_path), "--follow"]
+    with Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "2 trials: 0 done, 0 running, 2 missing\n"
         process.send_signal(signal.SIGINT)

@@ -51,25 +51,18 @@ def complaint(number: int, texts: list[str], tmp_path: Path) -> str:
     return f"a plan says {odd!r:.300}" if odd else ""
 
 
-def fuzz(numbers: range, seconds: float, tmp_path: Path) -> int:
-    """How many files were planned within so many seconds of CPU; fails with every complaint."""
+def fuzz(numbers: range, tmp_path: Path) -> None:
+    """Plan these files; fails with every complaint."""
     texts = mutated_experiments.originals()
-    start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found, done = [], 0
-    for number in numbers:
-        if time.process_time() - start > seconds:
-            break
-        done += 1
-        if wrong := complaint(number, texts, tmp_path):
-            found.append(f"file {number}: {wrong}")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = [f"file {number}: {wrong}" for number in numbers if (wrong := complaint(number, texts, tmp_path))]
     assert not found, "\n".join(found)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GROWTH_KB
     assert not (tmp_path / "out").exists()
-    return done
 
 
 def test_mutated_experiment_files_are_planned_or_refused_in_one_line(registered: None, tmp_path: Path) -> None:
-    assert fuzz(range(1000), 20, tmp_path) >= 20
+    fuzz(range(40), tmp_path)
 
 
 @pytest.mark.slow
@@ -78,5 +71,4 @@ def test_mutated_experiment_files_are_planned_or_refused_in_one_line(registered:
 def test_a_thousand_mutated_experiment_files_are_planned_or_refused_in_one_line(
     part: int, registered: None, tmp_path: Path
 ) -> None:
-    numbers = range(125 * part, 125 * (part + 1))
-    assert fuzz(numbers, 1e9, tmp_path) == len(numbers)
+    fuzz(range(125 * part, 125 * (part + 1)), tmp_path)

@@ -5,7 +5,6 @@ as it is, interrupted and resumed in the same way, passes in every mode.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ class Gate:
     def run(self, *arguments: Any) -> int:
         """`paftbench check`, in the sweep directory that the second argument names."""
         file, out, *rest = arguments
-        command = self.driver.start("check", file, "--out", self.folder / out, "-j", "2", *rest, fake=False)
+        command = self.driver.start("check", file, "--out", self.folder / out, "-j", "2", *rest, trials="forked")
         code = command.wait()
         assert code in (0, 1, 3), command.log.read_text()
         return code
@@ -93,13 +92,6 @@ class Gate:
             "bound": self.judge(self.without, out, *against),
             "exact": self.judge(self.without, out, *against, "--mode", "exact"),
         }
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    started = Driver(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")
@@ -146,5 +138,5 @@ def test_the_shipped_gate_fails_where_averaging_does_nothing(driver: Driver, tmp
     against = ("--baseline", tmp_path / "quick.json")
     for arguments, expected in (((*against, "--update"), 0), (against, 0), (("--plugin", broken, *against), 1)):
         out = "broken" if broken in arguments else "healthy"
-        command = driver.start("check", "ci/quick", "--out", tmp_path / out, *arguments, fake=False)
+        command = driver.start("check", "ci/quick", "--out", tmp_path / out, *arguments, trials="forked")
         assert command.wait() == expected, command.log.read_text()

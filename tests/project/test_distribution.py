@@ -1,6 +1,5 @@
 """What is built from the repository: a source distribution, a wheel, and what both are worth outside a clone."""
 
-import json
 import os
 import resource
 import shutil
@@ -108,8 +107,6 @@ def test_the_wheel_works_outside_a_clone(site: Path, tmp_path: Path) -> None:
     files = outside(site, tmp_path, "-c", imports).stdout.split()
     assert len(files) == 3 and all(file.startswith(str(site)) for file in files)
     command = ("-m", "paftbench.cli.main")
-    checked = outside(site, tmp_path, *command, "doctor", "--json")
-    assert checked.returncode == 0 and all(check["ok"] for check in json.loads(checked.stdout)), checked.stdout
     listed = outside(site, tmp_path, *command, "ls", "experiments")
     names = {line.split()[0] for line in listed.stdout.splitlines()}
     assert listed.returncode == 0 and {"quickstart", "core/resnet"} <= names

@@ -1,23 +1,28 @@
 """Starts `paftbench` from a process that has imported everything already: see killing.py.
 
-Reads orders, a line of JSON each: {"run": arguments, "mark": text, "log": path, "fake": bool} answers the process id of
-a new session that runs the command; {"wait": pid} its exit code, or minus the signal that ended it.
+Reads orders, a line of JSON each: {"run": arguments, "mark": text, "log": path, "trials": kind} answers the process id
+of a new session that runs the command; {"wait": pid} its exit code, or minus the signal that ended it. The kinds of
+trials: "real" ones, "fake" ones under the real engine, and "forked" ones, which are real and forked from the command
+itself, since that has imported all that a server of its own would.
 """
 
+import atexit
 import json
+import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import paftbench.analysis.table
-import paftbench.cli.progress
-import paftbench.experiment.plan
-import paftbench.sweep.sweep  # noqa: F401
+import support.late_imports  # noqa: F401
 from paftbench.cli.main import exit_code
 from paftbench.cli.sweeping import ENGINES, LOCAL
 from paftbench.plugins import KINDS, known
+from paftbench.process import announcing
+from paftbench.sweep.engines import local
 from paftbench.sweep.engines.local import LocalEngine
 
 
@@ -33,10 +38,22 @@ def start(order: dict[str, Any]) -> int:
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDONLY) if stream == 0 else log, stream)
-    if order["fake"]:
+    if order["trials"] == "fake":
         fake = partial(LocalEngine, target="support.fake_trial:run", preload="support.light_preload")
         ENGINES[LOCAL] = fake
-    sys.exit(exit_code(order["run"]))
+    elif order["trials"] == "forked":
+        local._serving = forking  # type: ignore[assignment]
+    code = exit_code(order["run"])
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking torch down would cost a second
+
+
+@contextmanager
+def forking(preload: Sequence[str]) -> Iterator[Any]:
+    with announcing():
+        yield multiprocessing.get_context("fork")
 
 
 def ended(pid: int) -> int:

@@ -92,11 +92,11 @@ class Driver:
         self._process = subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
         assert self._read() == "ready"
 
-    def start(self, *arguments: Any, fake: bool = True) -> "Command":
-        """Start `paftbench ARGUMENTS`."""
+    def start(self, *arguments: Any, trials: str = "fake") -> "Command":
+        """Start `paftbench ARGUMENTS`; kill_driver.py has the kinds of trials."""
         self._count += 1
         mark, log = f"{self._folder}/{self._count}", self._folder / f"{self._count}.log"
-        order = {"run": [str(argument) for argument in arguments], "mark": mark, "log": str(log), "fake": fake}
+        order = {"run": [str(argument) for argument in arguments], "mark": mark, "log": str(log), "trials": trials}
         return Command(driver=self, pid=int(self._ask(order)), mark=mark, log=log)
 
     def wait(self, pid: int) -> int:

@@ -1,6 +1,5 @@
 """Functions run as the ranks of a gloo group, in fresh processes forked from the engine's warm server."""
 
-import multiprocessing
 import pickle
 import tempfile
 import traceback
@@ -11,12 +10,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from paftbench.workloads.gpt2 import Gpt2
-from paftbench.workloads.llama2 import Llama2
-from paftbench.workloads.resnet import ResNet
+from support.warm import context
 
 LIMIT_S = 60.0
-PRELOAD = ["paftbench.sweep.engines.preload", *ResNet.imports, *Gpt2.imports, *Llama2.imports]
 
 
 class RankError(AssertionError):
@@ -42,13 +38,12 @@ def attempt(
 
     A rank that does not end by itself fails the test.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    server = context()
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(world_size):
-            here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_rank, args=(function, args, rank, world_size, Path(folder), there))
+            here, there = server.Pipe(duplex=False)
+            process = server.Process(target=_rank, args=(function, args, rank, world_size, Path(folder), there))
             process.start()
             there.close()
             started.append((process, here))

@@ -14,6 +14,7 @@ from paftbench.experiment import load, plan
 from paftbench.store.directory import read_json, write_json
 
 
+@pytest.mark.slow
 def test_ten_thousand_trials_are_planned_in_seconds(tmp_path: Path) -> None:
     experiment = load(str(large_sweep.write_experiment(tmp_path / "large.yaml", degrees=50, seeds=50)))
     start = time.process_time()

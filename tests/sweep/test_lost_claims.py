@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,6 @@ def stolen(path: Path) -> None:
     path.write_text(json.dumps({"token": "theirs", "pid": os.getpid(), "machine": claims.machine()}))
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    started = Driver(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
-
-
 @pytest.mark.parametrize(
     "force",
     [pytest.param(False, id="first"), pytest.param(True, id="again", marks=pytest.mark.slow)],  # a minute each
@@ -91,7 +84,7 @@ def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_f
         engine = LocalEngine(1)
         Sweep(root=root, planned=[item], engine=engine).run()
     (tmp_path / "slow").touch()
-    command = driver.start("run", path, "--out", tmp_path, "--plugin", plugin, *["--force"] * force, fake=False)
+    command = driver.start("run", path, "--out", tmp_path, "--plugin", plugin, *["--force"] * force, trials="real")
     pattern = f".rerun-{item.id}.*/steps.jsonl" if force else f"{item.id}/steps.jsonl"
     wait_until(lambda: any(found.read_bytes().count(b"\n") > 30 for found in root.glob(pattern)), 120)
     os.killpg(command.pid, signal.SIGSTOP)

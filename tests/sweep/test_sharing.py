@@ -3,7 +3,6 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,18 +38,11 @@ class Negate(SparseFault):
 '''
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    started = Driver(tmp_path_factory.mktemp("commands"))
-    yield started
-    started.close()
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "shared.yaml").write_text(YAML)
     (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "all.behaviour").write_text(json.dumps({"sleep": 0.3}))
+    (tmp_path / "shared" / "all.behaviour").write_text(json.dumps({"sleep": 0.15}))
     return tmp_path / "shared"
 
 
@@ -66,7 +58,10 @@ def both(driver: Driver, root: Path, first: list[str], second: list[str]) -> Cou
     return Counter(starts.read_text().split() if starts.exists() else [])
 
 
-@pytest.mark.parametrize("flag", [None, "--force", "--retry-errors", "--rerun-stale"])
+@pytest.mark.parametrize(
+    "flag",
+    ["--force", *(pytest.param(flag, marks=pytest.mark.slow) for flag in (None, "--retry-errors", "--rerun-stale"))],
+)
 def test_of_two_sweeps_one_runs_each_trial_whatever_one_of_them_repeats(
     driver: Driver, root: Path, flag: str | None
 ) -> None:

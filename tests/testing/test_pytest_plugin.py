@@ -212,19 +212,12 @@ def test_foreign_project_passes_and_fails_in_a_fresh_environment(tmp_path: Path)
 
 def test_plugin_imports_nothing_heavy() -> None:
     look = """
-        import sys, time, pytest
-        start = time.perf_counter()
+        import sys, pytest
         import paftbench.pytest_plugin
-        print(time.perf_counter() - start)
         print(*(name for name in ("torch", "numpy", "pydantic", "yaml", "pandas") if name in sys.modules))
     """
-    seconds = []
-    for _ in range(3):
-        code = [sys.executable, "-c", textwrap.dedent(look)]
-        took, heavy = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
-        assert heavy == ""
-        seconds.append(float(took))
-    assert min(seconds) < 0.05
+    code = [sys.executable, "-c", textwrap.dedent(look)]
+    assert subprocess.run(code, capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_plugin_loads_beside_an_old_pytest() -> None:

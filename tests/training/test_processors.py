@@ -21,6 +21,7 @@ from paftbench.environment.machine import differs, machine
 from paftbench.environment.record import environment
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "all": {"ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default"},
     "AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
     "SSE41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
     "COMPATIBLE": {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default"},
@@ -37,7 +38,7 @@ def trained() -> dict[str, Any]:
     return on_processor.trained()
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in [*SETTINGS][1:])])
 def test_promises_hold_on_another_processor_and_its_bits_are_not_held_against_it(
     setting: str, here: Path, trained: dict[str, Any], tmp_path: Path
 ) -> None:

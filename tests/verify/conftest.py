@@ -1,0 +1,15 @@
+"""Every promise is tried in processes of its own; here they are forked from a warm server."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.warm import standing_in
+
+from paftbench.cli import verify
+from paftbench.verify import fault_processes
+
+
+@pytest.fixture(autouse=True)
+def warm() -> Iterator[None]:
+    with standing_in(verify, fault_processes):
+        yield
