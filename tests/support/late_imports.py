@@ -7,7 +7,7 @@ import torch
 
 OURS = (
     "trial", "cli.main", "cli.progress", "cli.sweeping", "analysis.table", "experiment.plan", "sweep.sweep",
-    "verify.suite", "verify.twin",
+    "verify.suite",
 )  # fmt: skip
 
 for _name in OURS:

@@ -25,9 +25,7 @@ PRELOAD = [
     "paftbench.sweep.engines.preload", *ResNet.imports, *Gpt2.imports, *Llama2.imports, "support.late_imports",
 ]  # fmt: skip
 FREE = 200  # descriptors from here on are nobody's
-WITHIN = {
-    "paftbench.verify.child": ("paftbench.verify.fault_processes",)
-}  # what a module's process starts is warm, too
+WITHIN = {"paftbench.verify.child": ("paftbench.verify.processes",)}  # what a module's process starts is warm, too
 
 
 def context() -> ForkServerContext:
@@ -129,6 +127,7 @@ def _become(
     for number, descriptor in aside.items():
         os.dup2(descriptor, number)
         os.close(descriptor)
+    sys.stdin = open(0, closefd=False)
     if session:
         os.setsid()
     os.environ.clear()

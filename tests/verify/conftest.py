@@ -6,10 +6,10 @@ import pytest
 from support.warm import standing_in
 
 from paftbench.cli import verify
-from paftbench.verify import fault_processes
+from paftbench.verify import processes
 
 
 @pytest.fixture(autouse=True)
 def warm() -> Iterator[None]:
-    with standing_in(verify, fault_processes):
+    with standing_in(verify, processes):
         yield
