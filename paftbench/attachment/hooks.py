@@ -136,8 +136,12 @@ class Hooks:
         return any(grad is not None and bool(grad.any()) for grad in gradients)
 
     def _do(self, acts: tuple[Act, ...]) -> None:
-        for act in acts:
-            self._acts[act]()
+        try:
+            for act in acts:
+                self._acts[act]()
+        except BaseException as error:
+            self.rounds.broke(error)
+            raise
 
 
 def hook_up(

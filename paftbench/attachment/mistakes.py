@@ -38,5 +38,6 @@ BESIDE_SCALER = (
     "or attach without scaler"
 )
 SAVED_WITHIN = "state_dict() within a step: after {into} of its {accumulation} backward passes"
+BROKEN = "an earlier error left the attachment within a step ({failure}); detach() it, or load a state_dict()"
 DETACHED = "{event} after detach(): attach the model anew"
 ORDER = "{event} while {state}: hooks were called out of order, an error of paftbench's own; please report it"

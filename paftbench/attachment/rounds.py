@@ -23,6 +23,7 @@ class State(StrEnum):
     RECEIVED = "received"  # gradients are there and struck; the scaler has yet to unscale them
     READY = "ready"  # mitigations have seen them; the optimizer has yet to decide
     OVERTAKEN = "overtaken"  # a forward pass closed the step before the optimizer had decided
+    BROKEN = "broken"  # what was to be done failed half-way: the step is neither open nor over
     DETACHED = "detached"
 
 
@@ -102,6 +103,7 @@ FOLLOWS: dict[State, dict[Event, tuple[State, Acts]]] = {
     },
     # A scaler that had found an infinity before the forward pass leaves the update out, as the step already counts.
     State.OVERTAKEN: _leads() | _stays(State.OVERTAKEN, Event.FORWARD, Event.SKIPPED, Event.SAVE, Event.END),
+    State.BROKEN: {Event.DETACH: (State.DETACHED, ())},
     State.DETACHED: _stays(State.DETACHED, Event.SAVE, Event.END, Event.DETACH),
 }
 
@@ -115,6 +117,7 @@ REFUSED: dict[State, dict[Event, str]] = {
     State.RECEIVED: dict.fromkeys((Event.UPDATE, Event.UPDATED), mistakes.STILL_SCALED),
     State.READY: {},
     State.OVERTAKEN: {event: mistakes.OVERTAKEN for event in DECIDES if event is not Event.SKIPPED},
+    State.BROKEN: {event: mistakes.BROKEN for event in Event if event is not Event.DETACH},
     State.DETACHED: {event: mistakes.DETACHED for event in Event if event not in FOLLOWS[State.DETACHED]},
 }
 
@@ -132,7 +135,8 @@ class Rounds:
 
     `held`: whether the model's parameters hold gradients, asked only where an update comes and no step is open.
     `passes` are synchronised backward passes, `updates` the optimizer's decisions. `piled`: closed steps whose
-    gradients the next one added to, so that they were none. `continued`: from a state that had made steps.
+    gradients the next one added to, so that they were none. `continued`: from a state that had made steps. `failure`:
+    what left it broken.
     """
 
     accumulation: int = 1
@@ -143,6 +147,7 @@ class Rounds:
     updates: int = 0
     piled: int = 0
     continued: bool = False
+    failure: str = ""
 
     @property
     def into(self) -> int:
@@ -155,12 +160,16 @@ class Rounds:
         if why is not None:
             raise RuntimeError(why.format(
                 accumulation=self.accumulation, into=self.into, passes=self.passes, state=self.state, event=event,
-                gradients=(self.piled + 1) * self.accumulation,
+                gradients=(self.piled + 1) * self.accumulation, failure=self.failure,
             ))  # fmt: skip
         self.state, acts = FOLLOWS[self.state][event]
         if event is Event.UPDATED or event is Event.SKIPPED:
             self.updates, self.piled = self.updates + 1, 0
         return acts
+
+    def broke(self, error: BaseException) -> None:
+        """What `on` answered could not be done to the end."""
+        self.state, self.failure = State.BROKEN, f"{type(error).__name__}: {error}"
 
     def bucket(self) -> Acts:
         """A bucket has come: the first begins a pass."""
@@ -180,6 +189,8 @@ class Rounds:
 
     def _missing(self, event: Event) -> str | None:
         """Why an event that is legal in this state is not, after what the loop has done, or not done, so far."""
+        if self.state is State.BROKEN:
+            return None
         if event in TAKES:
             if self.passes == 0:
                 return mistakes.NEVER_CALLED

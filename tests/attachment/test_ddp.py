@@ -424,6 +424,31 @@ def test_an_exception_in_a_fault_leaves_backward_as_itself_and_the_next_use_says
 def test_an_exception_on_a_step_leaves_the_optimizers_step_as_itself() -> None:
     for found in together(error_of, 2, Failing(moment="on_step")):
         assert found["at"] == ("step", 2) and found["error"] == "ZeroDivisionError: mine, in on_step"
+        assert "left the attachment within a step (ZeroDivisionError: mine, in on_step)" in found["forward"]
+
+
+def struck_again() -> tuple[list[str], int, int]:
+    """A loop that catches every error and goes on, past a mitigation that fails at its third step."""
+    ddp = build()
+    optimizer = sgd(ddp)
+    noise = paftbench.Fault("gaussian_noise", degree=1e-2)
+    attached = paftbench.attach(ddp, optimizer, faults=[noise], mitigations=[Failing(moment="on_step")])
+    errors = []
+    for step in STEPS:
+        try:
+            train(ddp, optimizer, [step])
+        except Exception as error:
+            errors.append(f"{type(error).__name__}: {error}")
+    size = sum(p.numel() for p in ddp.parameters() if p.requires_grad)
+    attached.detach()
+    return errors, attached.strikes.drawn // size, attached.steps
+
+
+def test_a_loop_that_goes_on_past_an_error_of_a_mitigation_makes_no_step_twice() -> None:
+    for errors, struck, steps in together(struck_again, 2):
+        assert len(errors) == len(STEPS) - 2 and errors[0] == "ZeroDivisionError: mine, in on_step"
+        assert all("left the attachment within a step (ZeroDivisionError: mine" in error for error in errors[1:])
+        assert (struck, steps) == (3, 2)
 
 
 def rank_one_leaves(how: str) -> None:

@@ -20,6 +20,7 @@ STAYS: dict[State, str] = {
     State.RECEIVED: "unscale, save, end",
     State.READY: "unscale, unscaled, overflowed, update, save, end",
     State.OVERTAKEN: "forward, skipped, save, end",
+    State.BROKEN: "",
     State.DETACHED: "save, end, detach",
 }
 MOVES: dict[tuple[State, Event], tuple[State, tuple[Act, ...]]] = {
@@ -46,9 +47,12 @@ MOVES: dict[tuple[State, Event], tuple[State, tuple[Act, ...]]] = {
         for state in (State.BETWEEN, State.PASSING, State.GATHERING, State.STRIKING, State.OVERTAKEN)
     },
     (State.RECEIVED, Event.DETACH): (State.DETACHED, (*SKIPPED, Act.FLUSH)),
+    (State.BROKEN, Event.DETACH): (State.DETACHED, ()),
     (State.READY, Event.DETACH): (State.DETACHED, (Act.CLOSE_SKIPPED, Act.FLUSH)),
 }
-LEGAL = MOVES | {(state, Event(name)): (state, ()) for state, names in STAYS.items() for name in names.split(", ")}
+LEGAL = MOVES | {
+    (state, Event(name)): (state, ()) for state, names in STAYS.items() for name in names.split(", ") if name
+}
 ILLEGAL = [(state, event) for state in State for event in Event if (state, event) not in LEGAL]
 # What only DDP and the scaler can do out of order, never a user's loop.
 INNER = {Event.PASS, Event.LAST_PASS, Event.PASSED, Event.UNSCALED, Event.OVERFLOWED}
@@ -71,8 +75,8 @@ def test_a_legal_event_leads_where_it_should_and_says_what_to_do(state: State, e
 
 def mistake(state: State, event: Event) -> str:
     """What an illegal event is called."""
-    if state is State.DETACHED:
-        return mistakes.DETACHED
+    if state is State.DETACHED or state is State.BROKEN:
+        return mistakes.DETACHED if state is State.DETACHED else mistakes.BROKEN
     if event is Event.UNGIVEN_SCALER or event is Event.BESIDE_SCALER:
         return mistakes.UNGIVEN_SCALER if event is Event.UNGIVEN_SCALER else mistakes.BESIDE_SCALER
     if event is Event.SAVE:
@@ -173,6 +177,17 @@ def test_with_a_scaler_mitigations_wait_for_gradients_in_their_own_units() -> No
     assert backward(rounds) == [Act.BEGIN, Act.RECEIVE]
     assert (*rounds.on(Event.UNSCALE), *rounds.on(Event.UNSCALED)) == (Act.MITIGATE,)
     assert (*rounds.on(Event.UPDATE), *rounds.on(Event.UPDATED)) == (Act.CLOSE,)
+
+
+def test_what_could_not_be_done_to_the_end_is_named_until_a_state_is_loaded() -> None:
+    rounds = Rounds(held=lambda: False)
+    saved = rounds.state_dict()
+    backward(rounds)
+    rounds.broke(ZeroDivisionError("mine"))
+    for event in (Event.FORWARD, Event.UPDATE, Event.SAVE, Event.END):
+        assert "within a step (ZeroDivisionError: mine)" in message(rounds, event)
+    rounds.load_state_dict(saved)
+    assert backward(rounds) == [Act.BEGIN, Act.RECEIVE, Act.MITIGATE]
 
 
 def test_steps_that_pile_up_are_counted_until_gradients_begin_anew() -> None:
