@@ -15,7 +15,7 @@ from paftbench.attachment.agreement import require_same
 from paftbench.attachment.checks import Wanted, ddp_of, real_optimizer, require_held
 from paftbench.attachment.reduction import Reduction
 from paftbench.attachment.relay import Bucket, GradientMark, Relay, relay_of, untraced
-from paftbench.attachment.rounds import Act, Event, Rounds, State
+from paftbench.attachment.rounds import DECIDED, STRIKES, Act, Event, Rounds, State
 from paftbench.attachment.scaling import STEPPING, Scaling, enabled
 from paftbench.errors import Refused
 from paftbench.faults.injector import Injector
@@ -78,7 +78,7 @@ class Hooks:
     def tell(self, event: Event) -> None:
         """Do what the rounds answer to an event; `RuntimeError` where the loop must not come to it."""
         self._do(self.rounds.on(event))
-        if event is Event.UPDATED or event is Event.SKIPPED:
+        if event in DECIDED:
             self._left = None
 
     def detach(self) -> None:
@@ -103,7 +103,7 @@ class Hooks:
     def reduce(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         """Strike this rank's contribution in the bucket and reduce it."""
         self._do(self.rounds.bucket())
-        if self.rounds.state is State.STRIKING and self.pipeline.wants_contributions:
+        if self.rounds.state in STRIKES and self.pipeline.wants_contributions:
             cut = self._reduction.cut(bucket)
             pieces = [(slot.start, bucket.buffer_n[offset : offset + size]) for slot, offset, size in cut]
             self.pipeline.contributing(0, pieces)

@@ -60,7 +60,12 @@ class Act(StrEnum):
 
 
 Acts = tuple[Act, ...]
-TAKES = (Event.UNSCALE, Event.UPDATE, Event.UPDATED)  # the gradients are used
+# Sets, since looking a member up in its class takes longer than all else that a bucket needs.
+TAKES = frozenset({Event.UNSCALE, Event.UPDATE, Event.UPDATED})  # the gradients are used
+JUDGED = TAKES | {Event.END}  # what the past may forbid
+DECIDED = frozenset({Event.UPDATED, Event.SKIPPED})
+IN_PASS = frozenset({State.PASSING, State.STRIKING})
+STRIKES = frozenset({State.STRIKING})
 DECIDES = (*TAKES, Event.UNSCALED, Event.OVERFLOWED, Event.SKIPPED)
 
 
@@ -163,7 +168,7 @@ class Rounds:
                 gradients=(self.piled + 1) * self.accumulation, failure=self.failure,
             ))  # fmt: skip
         self.state, acts = FOLLOWS[self.state][event]
-        if event is Event.UPDATED or event is Event.SKIPPED:
+        if event in DECIDED:
             self.updates, self.piled = self.updates + 1, 0
         return acts
 
@@ -173,7 +178,7 @@ class Rounds:
 
     def bucket(self) -> Acts:
         """A bucket has come: the first begins a pass."""
-        if self.state is State.STRIKING or self.state is State.PASSING:
+        if self.state in IN_PASS:
             return ()
         return self.on(Event.LAST_PASS if self.into == self.accumulation - 1 else Event.PASS)
 
@@ -189,20 +194,25 @@ class Rounds:
 
     def _missing(self, event: Event) -> str | None:
         """Why an event that is legal in this state is not, after what the loop has done, or not done, so far."""
-        if self.state is State.BROKEN:
+        if event not in JUDGED or self.state is State.BROKEN:
             return None
         if event in TAKES:
-            if self.passes == 0:
-                return mistakes.NEVER_CALLED
-            if self.piled and self.state in (State.RECEIVED, State.READY):
-                return mistakes.PILED
-            if self.state is State.BETWEEN and self.held():
-                return mistakes.STRAY
-        if event is Event.END and not (self.continued and self.passes == 0):  # else nothing was left to do
+            return self._untakeable()
+        if not (self.continued and self.passes == 0):  # else nothing was left to do
             if self.passes == 0:
                 return mistakes.NEVER_CALLED
             if self.updates == 0:
                 return mistakes.NEVER_STEPPED
+        return None
+
+    def _untakeable(self) -> str | None:
+        """What is wrong with gradients that are about to be used."""
+        if self.passes == 0:
+            return mistakes.NEVER_CALLED
+        if self.piled and self.state in (State.RECEIVED, State.READY):
+            return mistakes.PILED
+        if self.state is State.BETWEEN and self.held():
+            return mistakes.STRAY
         return None
 
     def state_dict(self) -> dict[str, Any]:

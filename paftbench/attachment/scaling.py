@@ -118,6 +118,12 @@ def enabled(scaler: object) -> GradScaler | None:
     return scaler if scaler.is_enabled() else None
 
 
+class _Here(threading.local):
+    """What this thread is in."""
+
+    scaler: GradScaler | None = None
+
+
 class _Stepping:
     """Which scaler is stepping an optimizer.
 
@@ -128,12 +134,12 @@ class _Stepping:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # ranks may be threads
         self._watching = 0
-        self._here = threading.local()
+        self._here = _Here()
 
     @property
     def scaler(self) -> GradScaler | None:
         """The enabled scaler whose `step` led here, in this thread."""
-        return getattr(self._here, "scaler", None)
+        return self._here.scaler
 
     @contextmanager
     def by(self, scaler: GradScaler) -> Iterator[None]:
