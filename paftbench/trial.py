@@ -16,9 +16,11 @@ from paftbench.faults.draws import seed_of
 from paftbench.process import die_with_parent
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.launch import join
+from paftbench.records.door import plain
+from paftbench.records.failure import Failure
 from paftbench.records.trial import DTYPES, Trial
 from paftbench.store.claim import claim
-from paftbench.store.directory import FAILURE, FULL, RESULT, Planned, read_planned, read_result
+from paftbench.store.directory import FAILURE, FULL, Planned, read_planned, read_result, write_result
 from paftbench.store.files import write_json
 from paftbench.store.lease import Lease, LostClaim, inherited
 from paftbench.telling import chain_of, reason_of
@@ -73,7 +75,7 @@ def run_share(planned: Planned, placement: Placement, directory: Path, lease: Le
         golden = None if planned.golden_id is None else read_result(directory.parent / planned.golden_id)
         result = summary(planned, placement, recorder, directory, golden)
         if ranks.hosts_first:
-            write_json(directory / RESULT, result, check=None if lease is None else lease.check)
+            write_result(directory, result, check=None if lease is None else lease.check)
             checkpoint.discard(directory)
 
 
@@ -148,11 +150,11 @@ def _leave_reason(directory: Path, placement: Placement | None, error: Exception
     part = part_of(error)
     landed = 0 if placement is None else placement.pipeline.injector.counts.landed
     trace = "".join(traceback.format_exception(error))[-4000:]
-    failure = {"strikes": landed, "part": part, "reason": reason_of(error), "trace": trace}
+    failure = Failure(strikes=landed, part=part, reason=reason_of(error), trace=trace)
     if not (directory / FAILURE).exists():
         with suppress(LostClaim):
             try:
-                write_json(directory / FAILURE, failure, check=None if lease is None else lease.check)
+                write_json(directory / FAILURE, plain(failure), check=None if lease is None else lease.check)
             except OSError as full:
                 if full.errno != errno.ENOSPC:
                     raise

@@ -8,6 +8,7 @@ Writes `table.txt` and `study.json`. Interrupted, it goes on where it was.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -62,8 +63,12 @@ class Trained:
 
     def sweep(self) -> Any:
         from paftbench.gate import sweep_of
+        from paftbench.records.door import parse
+        from paftbench.records.plan import Plan
+        from paftbench.records.result import Result
 
-        return sweep_of(self.root, self.plans, self.results)
+        plans = [parse(Plan, plan, plan["id"]) for plan in self.plans]
+        return sweep_of(self.root, plans, {id: parse(Result, result, id) for id, result in self.results.items()})
 
 
 def train(out: Path, groups: int, regressed: int, jobs: int | None) -> dict[str, Trained]:
@@ -86,10 +91,10 @@ def train(out: Path, groups: int, regressed: int, jobs: int | None) -> dict[str,
 
 def read(out: Path, overrides: Sequence[str]) -> Trained:
     from paftbench.experiment import load, plan
-    from paftbench.store.directory import read_record
+    from paftbench.store.files import read_json
 
-    plans = [item.spec() for item in plan(load(NAME), overrides)]
-    results = {own["id"]: read_record(out / NAME / own["id"]).result for own in plans}
+    plans = [json.loads(json.dumps(item.spec())) for item in plan(load(NAME), overrides)]
+    results = {own["id"]: read_json(out / NAME / own["id"] / "result.json") for own in plans}
     return Trained(root=out / NAME, plans=plans, results=results)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from paftbench.analysis.figures import draw
 from paftbench.analysis.table import render
 from paftbench.environment.machine import difference, machine
+from paftbench.records.result import written
 from paftbench.store.directory import TrialRecord, read_results
 from paftbench.store.files import encode_line, write_json, write_text
 
@@ -35,7 +36,7 @@ def keep(sweep: Path, name: str, figures: Sequence[str]) -> Path:
     decisions = _decisions(records)
     if decisions:
         write_text(folder / "decisions.csv", decisions)
-    write_json(folder / "about.json", about(f"paftbench run {records[0].planned['experiment']}", records))
+    write_json(folder / "about.json", about(f"paftbench run {records[0].planned.experiment}", records))
     for path in draw(sweep, figures, format="png"):
         shutil.copyfile(path, folder / path.name)
     return folder
@@ -43,11 +44,13 @@ def keep(sweep: Path, name: str, figures: Sequence[str]) -> Path:
 
 def line_of(record: TrialRecord) -> str:
     """What was run and what came out of it; `ValueError` where that is nothing or an error."""
-    if record.result is None or record.result["outcome"] == "error":
-        raise ValueError(f"{record.planned['name']} has no result to keep")
-    small: dict[str, Any] = {key: value for key, value in record.result.items() if key not in LEFT_OUT}
-    own = {key: record.planned[key] for key in ("judge", "tolerance", "trial")}
-    return encode_line({**own, "result": small | {"curve": record.result["history"]}})
+    if record.result is None or record.result.outcome == "error":
+        raise ValueError(f"{record.planned.name} has no result to keep")
+    result = written(record.result)
+    small = {key: value for key, value in result.items() if key not in LEFT_OUT}
+    planned = record.planned
+    own = {"judge": planned.judge, "tolerance": planned.tolerance, "trial": planned.trial.fields}
+    return encode_line({**own, "result": small | {"curve": result["history"]}})
 
 
 def about(command: str, records: Sequence[TrialRecord]) -> dict[str, Any]:
@@ -55,17 +58,17 @@ def about(command: str, records: Sequence[TrialRecord]) -> dict[str, Any]:
 
     `ValueError` where they come from several machines: a reader could not tell which row to hold to its bits.
     """
-    results = [record.result or {} for record in records]
-    environment = {key: value for key, value in results[-1]["environment"].items() if key != "argv"}
+    results = [record.result for record in records if record.result is not None]
+    environment = {key: value for key, value in results[-1].environment.fields.items() if key != "argv"}
     for record, result in zip(records, results, strict=True):
-        device = record.planned["trial"]["device"]
-        if says := difference(machine(result["environment"], device), machine(environment, device)):
-            raise ValueError(f"{record.planned['name']} is not known to be of the last trial's machine: {says}")
+        device = record.planned.trial.device
+        if says := difference(machine(result.environment.fields, device), machine(environment, device)):
+            raise ValueError(f"{record.planned.name} is not known to be of the last trial's machine: {says}")
     return {
         "command": command,
         "trials": len(results),
-        "trial_seconds": round(sum(result["time"]["total_s"] or 0.0 for result in results), 1),
-        "commits": sorted({result["environment"]["git"]["sha"] for result in results}),
+        "trial_seconds": round(sum(result.time.total_s or 0.0 for result in results), 1),
+        "commits": sorted({result.environment.git.sha for result in results if result.environment.git}),
         "environment": environment,
     }
 
@@ -78,9 +81,9 @@ def _decisions(records: Sequence[TrialRecord]) -> str:
     empty = len(text.getvalue())
     for record in records:
         for row in record.steps():
-            if row.get("decision"):
-                values = {"step": row["step"], **row["decision"]}
-                rows.writerow((record.planned["name"], *(values[key] for key in DECISION)))
+            if row.decision:
+                values = {"step": row.step, **row.decision.fields}
+                rows.writerow((record.planned.name, *(values[key] for key in DECISION)))
     return text.getvalue() if len(text.getvalue()) > empty else ""
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.records.door import parse
+from paftbench.records.plan import Data, Plan, TrialFields
+from paftbench.records.result import Result
 from paftbench.store.directory import TrialRecord
 from paftbench.store.files import read_lines, write_json, write_text
 
 ROOT = Path(__file__).resolve().parent.parent / "results" / "reference"
-_OF_THE_PLAN = ("id", "name", "experiment", "grid", "labels", "golden_id")
 
 
 def keep_study(folder: Path, found: dict[str, Any], text: str) -> None:
@@ -36,10 +38,14 @@ def sweep_from(name: str, lines: Iterable[dict[str, Any]]) -> Sweep:
 
 
 def _run(name: str, line: dict[str, Any]) -> Run:
-    result = {**line["result"], "history": line["result"].get("curve"), "environment": {}}
-    planned = {key: result[key] for key in _OF_THE_PLAN} | {"trial": line["trial"]}
-    planned |= {"judge": line.get("judge", "worst_rank"), "tolerance": line.get("tolerance", 0.02)}
-    return Run(record=TrialRecord(path=ROOT / name / result["id"], planned=planned, result=result))
+    own = {**line["result"], "history": line["result"].get("curve", {}), "environment": {}}
+    result, trial = parse(Result, own, name), parse(TrialFields, line["trial"], name)
+    planned = Plan(
+        id=result.id, name=result.name, experiment=result.experiment, grid=result.grid, labels=result.labels,
+        golden_id=result.golden_id, judge=line.get("judge", "worst_rank"), tolerance=line.get("tolerance", 0.02),
+        plugins=(), sources={}, data=result.data or Data(name="", sha256=""), trial=trial,
+    )  # fmt: skip
+    return Run(record=TrialRecord(path=ROOT / name / result.id, planned=planned, result=result))
 
 
 @cache

@@ -62,9 +62,9 @@ def moved(revision: str, names: Iterable[str]) -> str:
             was, now = mean(old_sweep, old), mean(new_sweep, new)
             by = 0.0 if was is None or now is None else abs(now - was)
             other = old.outcomes() != new.outcomes()
-            count, others, far = count + 1, others + other, far + (by > new.runs[0].planned["tolerance"])
+            count, others, far = count + 1, others + other, far + (by > new.runs[0].planned.tolerance)
             found.append((by, title))
-            if other or by > new.runs[0].planned["tolerance"]:
+            if other or by > new.runs[0].planned.tolerance:
                 outcomes = (counted(old.outcomes()), counted(new.outcomes()))
                 for key, text in zip(rows, (f"{name}: {title}", number(was), number(now), *outcomes), strict=True):
                     rows[key].append(text)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor, inf, isfinite, log10
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -101,7 +102,7 @@ class Quoted:
 
     def middle(self, *keys: str) -> float:
         """Mean over seeds of another number of the result."""
-        return _known(mean_of([run.get(*keys) for run in self.cell.done]))
+        return _known(mean_of([attrgetter(".".join(keys))(run.found) for run in self.cell.done]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ def run(name: str, grid: str, mitigation: str, degree: float | None = None, **mo
         cell for cell in cells_of(name)
         if cell.grid == grid and cell.runs[0].mitigation == mitigation
         if degree is None or any(axis.endswith(".degree") and v == degree for axis, v in cell.labels.items())
-        if of is None or cell.runs[0].planned["experiment"] == of
+        if of is None or cell.runs[0].planned.experiment == of
         if all(cell.labels.get(axis) == value for axis, value in more.get("labels", {}).items())
     ]  # fmt: skip
     if len(own) != 1:
@@ -153,7 +154,7 @@ def choices(name: str, start: str, degree: float | None = None, *, first: int = 
 
     `late`: only those after that share of the trial's steps.
     """
-    steps = {run.name: int(run.trial["steps"]) for run in sweep_of(name).selected}
+    steps = {run.name: run.trial.steps for run in sweep_of(name).selected}
     seen: dict[str, int] = {}
     found = []
     for row in decisions_of(name):

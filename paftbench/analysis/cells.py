@@ -82,7 +82,7 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in sweep.selected:
         grid = run.grid if by in (None, "grid") else ""
-        setting = run.setting + _key(run.trial.get("mitigations", [])) if by is None else run.workload
+        setting = run.setting + _key([own.fields for own in run.trial.mitigations]) if by is None else run.workload
         groups.setdefault((grid, _key(_labels(run, by)), setting), []).append(run)
     alike: dict[tuple[str, str], list[Run]] = {}
     for (grid, labels, _), runs in groups.items():
@@ -102,8 +102,8 @@ def cells(sweep: Sweep, by: str | None = None) -> list[Cell]:
 def _apart(run: Run, alike: Sequence[Run]) -> str:
     """The workload, and the fewest other fields of the trial, by which a run differs from those with its labels."""
     parts = [run.workload] if any(other.workload != run.workload for other in alike) else []
-    rivals = [flat(other.trial) for other in alike if other.workload == run.workload]
-    own = flat(run.trial)
+    rivals = [flat(other.trial.fields) for other in alike if other.workload == run.workload]
+    own = flat(run.trial.fields)
     for key, value in own.items():
         same = [rival for rival in rivals if rival.get(key) == value]
         if len(same) < len(rivals) and key not in _OF_A_RUN:
@@ -134,7 +134,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
     turn = {"golden": 0, "ddp": 1, "paft_sync": 2, "averaging_limit": 4}.get(mitigation, 3)
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
-    stacked = len(cell.runs[0].trial.get("mitigations", ()))
+    stacked = len(cell.runs[0].trial.mitigations)
     return cell.grid != "golden", cell.grid, numbers, turn, stacked, mitigation, cell.apart
 
 
@@ -156,7 +156,7 @@ def gap_closed(sweep: Sweep, run: Run, view: View) -> float | Literal["no gap"] 
         return None
     if golden.broke_down or not all(map(isfinite, (own, best, worst))):
         return nan
-    if abs(best - worst) <= max(float(run.planned["tolerance"]), spread(sweep.goldens(run), view)):
+    if abs(best - worst) <= max(float(run.planned.tolerance), spread(sweep.goldens(run), view)):
         return NO_GAP
     return (own - worst) / (best - worst) + 0.0  # -0 is 0
 
@@ -191,9 +191,7 @@ def overhead(sweep: Sweep, run: Run) -> float | None:
 
 
 def _timed(run: Run) -> bool:
-    trial = run.trial
-    valid = run.get("time", "overhead_valid") is True
-    return valid and trial.get("placement") == "torchrun" and not trial.get("exact", False)
+    return run.found.time.overhead_valid is True and run.trial.placement == "torchrun" and not run.trial.exact
 
 
 def _key(values: Any) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 
 from paftbench import theory
 from paftbench.analysis.runs import Run
-from paftbench.records.shape import POSITIVE
+from paftbench.records.plan import MitigationFields
 
 
 def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
@@ -13,28 +13,29 @@ def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
     None unless it applies: SGD; one gaussian noise in std at `result` of all ranks, parameters and steps; at most
     PAFT-Sync.
     """
-    trial, rows, parameters = run.trial, run.steps(), run.get("parameters")
-    faults, mitigations = trial.get("faults", ()), trial.get("mitigations", ())
-    if len(faults) != 1 or not rows or not parameters or trial["optimizer"]["name"] != "sgd":
+    trial, rows, parameters = run.trial, run.steps(), run.found.parameters
+    optimizer = trial.optimizer
+    if len(trial.faults) != 1 or not rows or not parameters or optimizer.name != "sgd":
         return None
+    (fault,) = trial.faults
     noise = ("gaussian_noise", "std", "result", "all", "*", "every_step")
-    if tuple(faults[0].get(key) for key in ("model", "unit", "site", "ranks", "parameters", "schedule")) != noise:
+    if (fault.model, fault.unit, fault.site, fault.ranks, fault.parameters, fault.schedule) != noise:
         return None
-    if len(mitigations) > 1 or any(mitigation["name"] != "paft_sync" for mitigation in mitigations):
+    if len(trial.mitigations) > 1 or any(mitigation.name != "paft_sync" for mitigation in trial.mitigations):
         return None
-    sync, optimizer, std = mitigations[0] if mitigations else {}, trial["optimizer"], faults[0].get("degree")
-    if std is None or not {"momentum", "weight_decay"} <= optimizer.keys():
+    sync = next(iter(trial.mitigations), MitigationFields(name="none"))
+    if fault.degree is None or optimizer.momentum is None or optimizer.weight_decay is None:
         return None
-    if not (sync.get("period") is None or POSITIVE.fits(sync["period"])):
+    if not (sync.period is None or (type(sync.period) is int and sync.period > 0)):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         path = theory.drift(
-            [float(row["lr"]) for row in rows],
-            momentum=optimizer["momentum"],
-            weight_decay=optimizer["weight_decay"],
-            period=sync.get("period"),
-            state=sync.get("state", "params"),
-            overlap=sync.get("overlap", False),
+            [float(row.lr) for row in rows],
+            momentum=optimizer.momentum,
+            weight_decay=optimizer.weight_decay,
+            period=sync.period,
+            state=sync.state or "params",
+            overlap=sync.overlap or False,
         )
-        expected = theory.divergence(path.before, std=std, ranks=trial["world_size"], parameters=int(parameters))
-    return np.array([row["step"] + 1.0 for row in rows]), expected
+        expected = theory.divergence(path.before, std=fault.degree, ranks=trial.world_size, parameters=parameters)
+    return np.array([row.step + 1.0 for row in rows]), expected

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
-from typing import Any
 
 from paftbench.analysis.runs import Run
+from paftbench.records.step import Step
 from paftbench.store.directory import NOT_OF_THE_STEP
 
 SYNC = "mitigate"
@@ -35,14 +35,14 @@ def step_cost(run: Run) -> StepCost | None:
     which warms up, is left out, and so is what is not the step's: measuring, evaluating, injecting. None where the log
     has fewer than two steps with times.
     """
-    rows = [row for row in run.steps() if row.get("seconds")][1:]
+    rows = [row for row in run.steps() if row.seconds][1:]
     if not rows:
         return None
-    kinds = [_kind(row, following) for row, following in zip(rows, [*rows[1:], {}], strict=True)]
-    sections = dict.fromkeys(name for row in rows for name in row["seconds"] if name not in NOT_OF_THE_STEP)
+    kinds = [_kind(row, following) for row, following in zip(rows, [*rows[1:], None], strict=True)]
+    sections = dict.fromkeys(name for row in rows for name in row.seconds or () if name not in NOT_OF_THE_STEP)
     total, parts = 0.0, dict.fromkeys(sections, 0.0)
     for kind in set(kinds):
-        own = [row["seconds"] for row, other in zip(rows, kinds, strict=True) if other == kind]
+        own = [row.seconds or {} for row, other in zip(rows, kinds, strict=True) if other == kind]
         weight = len(own) / len(rows)
         total += weight * median(sum(seconds.get(name, 0.0) for name in sections) for seconds in own)
         for name in sections:
@@ -55,18 +55,18 @@ def step_cost(run: Run) -> StepCost | None:
 def step_seconds(run: Run) -> float | None:
     """Seconds per step; the median step of result.json where the log of steps is not there."""
     cost = step_cost(run)
-    return run.get("time", "step_median_s") if cost is None else cost.seconds
+    return run.found.time.step_median_s if cost is None else cost.seconds
 
 
 def period(run: Run) -> float | None:
     """Steps per synchronisation; None for a run without any."""
-    syncs = run.get("mitigation", "syncs")
-    steps = run.get("stopped_at") or run.trial["steps"]
+    syncs = run.found.mitigation.syncs
+    steps = run.found.stopped_at or run.trial.steps
     return steps / syncs if syncs else None
 
 
 def overlaps(run: Run) -> bool:
-    return any(mitigation.get("overlap") for mitigation in run.trial.get("mitigations", ()))
+    return any(mitigation.overlap for mitigation in run.trial.mitigations)
 
 
 def exposed(rho: float, period: float, overlap: bool) -> float:
@@ -86,17 +86,17 @@ def sync_share(runs: Sequence[Run], plain_s: float) -> float | None:
 
 def extra_share(run: Run) -> float | None:
     """Bytes that the mitigation put into collectives, over those of the gradients; None where not counted."""
-    extra, gradients = run.get("mitigation", "bytes"), run.get("gradient_bytes")
+    extra, gradients = run.found.mitigation.bytes, run.found.gradient_bytes
     return extra / gradients if extra is not None and gradients else None
 
 
-def _kind(row: Mapping[str, Any], following: Mapping[str, Any]) -> str:
-    return "sync" if row.get("synced") else "before" if following.get("synced") else "other"
+def _kind(row: Step, following: Step | None) -> str:
+    return "sync" if row.synced else "before" if following is not None and following.synced else "other"
 
 
-def _sync_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    with_sync = [row["seconds"].get(SYNC, 0.0) for row in rows if row.get("synced")]
-    without = [row["seconds"].get(SYNC, 0.0) for row in rows if not row.get("synced")]
+def _sync_s(rows: Sequence[Step]) -> float | None:
+    with_sync = [(row.seconds or {}).get(SYNC, 0.0) for row in rows if row.synced]
+    without = [(row.seconds or {}).get(SYNC, 0.0) for row in rows if not row.synced]
     if not with_sync:
         return None
     return max(0.0, median(with_sync) - (median(without) if without else 0.0))

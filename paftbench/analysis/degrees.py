@@ -7,11 +7,12 @@ from functools import cached_property
 from itertools import pairwise
 from math import isfinite, isnan, log10
 from statistics import median
-from typing import Any
+from typing import Literal
 
 from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, fault_text, plain
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.records.plan import FaultFields
 
 DEGREE = ".degree"
 # The worst gradient noise-to-signal ratio of 15 faulty servers was 5.1 % (Ma et al. 2025,
@@ -51,21 +52,21 @@ class Ladder:
         return self.runs.get((name, degree), ())
 
     @property
-    def fault(self) -> Mapping[str, Any]:
+    def fault(self) -> FaultFields:
         """The fault whose degree rises."""
         name = self.axis.removeprefix("faults.").removesuffix(DEGREE)
-        faults = self.panel.lead.trial["faults"]
-        return next((fault for fault in faults if fault["name"] == name), faults[0])
+        faults = self.panel.lead.trial.faults
+        return next((fault for fault in faults if fault.name == name), faults[0])
 
     @property
     def unit(self) -> str:
-        return plain(self.fault.get("unit", "")).replace("_", " ")
+        return plain(self.fault.unit or "").replace("_", " ")
 
     @property
     def title(self) -> str:
         """Workload, then the faults in words, the rising one without its degree."""
         lead, rising = self.panel.lead, self.fault
-        faults = [fault_text(fault, lead.trial["steps"], degree=fault is not rising) for fault in lead.trial["faults"]]
+        faults = [fault_text(fault, lead.trial.steps, degree=fault is not rising) for fault in lead.trial.faults]
         return f"{self.panel.workload}{self.panel.caveat}\n{' + '.join(faults)}"
 
     @cached_property
@@ -107,7 +108,7 @@ def ladders(sweep: Sweep) -> list[Ladder]:
         axis = _axis(sweep, cell)
         if axis is not None and cell.done and not cell.runs[0].golden:
             others = {key: value for key, value in cell.labels.items() if key not in (axis, "mitigation")}
-            workload = json.dumps(cell.runs[0].trial["workload"], sort_keys=True)
+            workload = cell.runs[0].workload_text
             groups.setdefault((workload, cell.grid, axis, json.dumps(others, sort_keys=True)), []).append(cell)
     if not groups:
         raise NothingToDraw("no finished trial has a fault whose degree is swept: no axis faults.NAME.degree")
@@ -141,11 +142,11 @@ def _ladder(sweep: Sweep, grid: str, axis: str, found: Sequence[Cell]) -> Ladder
 
 
 def _plain(run: Run) -> bool:
-    return not run.trial.get("mitigations")
+    return not run.trial.mitigations
 
 
-def _middle(runs: Sequence[Run], key: str) -> float:
+def _middle(runs: Sequence[Run], key: Literal["median", "max"]) -> float:
     """Median over seeds; NaN counts as larger than any number."""
-    values = [value for run in runs if (value := run.get("nsr", key)) is not None]
+    values = [value for run in runs if (value := getattr(run.found.nsr, key)) is not None]
     finite = median([float("inf") if isnan(value) else value for value in values]) if values else float("nan")
     return float(finite)

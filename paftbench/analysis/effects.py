@@ -19,7 +19,7 @@ def detectable_of(sweep: Sweep, runs: Sequence[Run], view: View) -> dict[str, fl
     """Of the runs of a cell, each against golden and against plain DDP of its own seed; None where that is itself."""
     own = {
         "golden": [(run, sweep.golden(run)) for run in runs if not run.golden],
-        "ddp": [(run, sweep.ddp(run)) for run in runs if run.trial.get("mitigations")],
+        "ddp": [(run, sweep.ddp(run)) for run in runs if run.trial.mitigations],
     }
     return {name: _detectable(sweep, pairs, view) for name, pairs in own.items()}
 
@@ -34,7 +34,7 @@ def _detectable(sweep: Sweep, pairs: Sequence[tuple[Run, Run | None]], view: Vie
 
 def examples_of(runs: Sequence[Run]) -> int | None:
     """How many examples an evaluation has; None for records that do not say, and for runs that differ."""
-    known = [count for run in runs if (count := run.get("metric", "examples")) is not None]
+    known = [count for run in runs if (count := run.found.metric.examples) is not None]
     return known[0] if known and known.count(known[0]) == len(known) else None
 
 

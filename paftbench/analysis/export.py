@@ -11,7 +11,7 @@ from paftbench.analysis.runs import load
 from paftbench.analysis.tidy import TEXT, Row, step_rows, trial_rows
 from paftbench.errors import Refused
 from paftbench.printable import unicode
-from paftbench.records.shape import BEYOND
+from paftbench.records.kinds import BEYOND
 from paftbench.store.files import encode_line, replacing
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import load
 from paftbench.analysis.text import compact, draw
 from paftbench.errors import Refused
+from paftbench.records.injection import Injection
 
 KINDS = ("site", "bit class", "parameter", "magnitude")
 _MANTISSA = {"fp64": 52, "fp32": 23, "bf16": 7, "fp16": 10}
@@ -39,15 +39,13 @@ def _of_cell(cell: Cell, by: str | None) -> list[dict[str, Any]]:
     strikes: Counter[tuple[str, str]] = Counter()
     landed: Counter[tuple[str, str]] = Counter()
     for run in cell.runs:
-        precision = str(run.trial.get("precision", "fp32"))
+        precision = run.trial.precision or "fp32"
         for row in run.injections():
             elements = _elements(row)
-            for key in zip(
-                KINDS, (str(row["site"]), _bit_class(row, precision), _parameter(row), _decade(row)), strict=True
-            ):
+            for key in zip(KINDS, (row.site, _bit_class(row, precision), _parameter(row), _decade(row)), strict=True):
                 events[key] += 1
                 strikes[key] += elements
-                landed[key] += elements if row["landed"] else 0
+                landed[key] += elements if row.landed else 0
     ordered = sorted(events, key=lambda key: (KINDS.index(key[0]), *_order(key[1], strikes[key], key[0])))
     split = {} if by is None else {by: cell.grid if by == "grid" else cell.labels.get(by)}
     return [
@@ -57,23 +55,23 @@ def _of_cell(cell: Cell, by: str | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _elements(row: Mapping[str, Any]) -> int:
-    return 1 if row.get("elements") is None else int(row["elements"])
+def _elements(row: Injection) -> int:
+    return 1 if row.elements is None else row.elements
 
 
-def _parameter(row: Mapping[str, Any]) -> str:
-    whole = "(all parameters)" if row["site"] == "parameter" else "(whole gradient)"
-    return str(row.get("parameter") or whole)
+def _parameter(row: Injection) -> str:
+    whole = "(all parameters)" if row.site == "parameter" else "(whole gradient)"
+    return row.parameter or whole
 
 
-def _bit_class(row: Mapping[str, Any], precision: str) -> str:
-    bits = row.get("bit")
+def _bit_class(row: Injection, precision: str) -> str:
+    bits = row.bit
     if bits is None:
         return "none (not a bit flip)"
     # A gradient may be wider than the trial's precision: the bits that were logged tell.
-    digits = len(str(row.get("bits_before") or "").removeprefix("0x"))
+    digits = len((row.bits_before or "").removeprefix("0x"))
     dtype = {16: "fp64", 8: "fp32"}.get(digits, precision)
-    kinds = {_kind_of(bit, dtype) for bit in (bits if isinstance(bits, list) else [bits])}
+    kinds = {_kind_of(bit, dtype) for bit in (bits if isinstance(bits, tuple) else (bits,))}
     return kinds.pop() if len(kinds) == 1 else "several"
 
 
@@ -83,8 +81,8 @@ def _kind_of(bit: int, dtype: str) -> str:
     return "mantissa" if bit < _MANTISSA[dtype] else "exponent"
 
 
-def _decade(row: Mapping[str, Any]) -> str:
-    before, after, norm = row.get("value_before"), row.get("value_after"), row.get("norm")
+def _decade(row: Injection) -> str:
+    before, after, norm = row.value_before, row.value_after, row.norm
     if before is not None and after is not None:
         change = abs(after - before)
     elif norm is not None:
@@ -116,7 +114,7 @@ def render_injections(directory: Path, by: str | None = None, width: int | None 
     width = width or shutil.get_terminal_size((140, 24)).columns
     text = draw(columns, sections=[(row.get(by or ""), row["by"]) for row in found], width=width, left=left)
     logged = sum(row["strikes"] for row in found if row["by"] == "site")
-    changed = sum(run.get("strikes", "changed") or 0 for run in load(Path(directory)).selected)
+    changed = sum(run.found.strikes.changed or 0 for run in load(Path(directory)).selected)
     if changed > logged:
         text += f"\nThe logs hold {compact(logged)} of {compact(changed)} strikes: rows stop at the size cap."
     return text

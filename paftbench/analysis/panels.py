@@ -10,6 +10,7 @@ from paftbench.analysis.runs import Run, Sweep, View, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
 from paftbench.errors import Refused
 from paftbench.printable import printable
+from paftbench.records.plan import FaultFields, Schedule, SomeRanks
 
 _NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
 
@@ -38,7 +39,7 @@ class Panel:
 
     @property
     def metric(self) -> str:
-        return plain(self.lead.get("metric", "name") or "metric")
+        return plain(self.lead.found.metric.name or "metric")
 
     @cached_property
     def claimless(self) -> bool:
@@ -47,10 +48,10 @@ class Panel:
 
     @property
     def workload(self) -> str:
-        workload = self.lead.trial["workload"]
-        name = plain(_NAMES.get(workload["name"], workload["name"]))
-        size = f" {plain(workload['size'])}" if "size" in workload else ""
-        return f"{name}{size} on {plain(workload['data'])}" if workload.get("data") else f"{name}{size}"
+        workload = self.lead.trial.workload
+        name = plain(_NAMES.get(workload.name, workload.name))
+        size = f" {plain(workload.size)}" if "size" in workload.fields else ""
+        return f"{name}{size} on {plain(workload.data)}" if workload.data else f"{name}{size}"
 
     @property
     def fault(self) -> str:
@@ -65,11 +66,11 @@ class Panel:
     @property
     def degree(self) -> str:
         """The degrees alone: `0.01 per element`."""
-        return " + ".join(_degree_text(fault) for fault in self.lead.trial.get("faults", ()))
+        return " + ".join(_degree_text(fault) for fault in self.lead.trial.faults)
 
     def _faults(self, degree: bool) -> str:
         trial = self.lead.trial
-        return " + ".join(fault_text(fault, trial["steps"], degree) for fault in trial.get("faults", ())) or "no faults"
+        return " + ".join(fault_text(fault, trial.steps, degree) for fault in trial.faults) or "no faults"
 
     @property
     def title(self) -> str:
@@ -109,7 +110,7 @@ def panels(sweep: Sweep) -> list[Panel]:
 
 def by_model(run: Run) -> tuple[bool, str]:
     """A key for the order of fault models: noise, which tells most of a sweep, before the others."""
-    model = next((str(fault["model"]) for fault in run.trial.get("faults", ())), "")
+    model = next((fault.model for fault in run.trial.faults), "")
     return model != "gaussian_noise", model
 
 
@@ -129,35 +130,34 @@ def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
     return {name: tuple(sorted(runs, key=lambda run: run.sample)) for name, runs in series.items() if runs}
 
 
-def fault_text(fault: Mapping[str, Any], steps: int, degree: bool = True) -> str:
+def fault_text(fault: FaultFields, steps: int, degree: bool = True) -> str:
     """A fault in words; without its degree for a figure in which the degree rises."""
-    text = plain(fault["model"]).replace("_", " ").replace("gaussian", "Gaussian")
+    text = plain(fault.model).replace("_", " ").replace("gaussian", "Gaussian")
     if degree:
         text += f" {_degree_text(fault)}"
-    schedule, ranks = fault.get("schedule", "every_step"), fault.get("ranks", "all")
+    schedule, ranks = fault.schedule or "every_step", "all" if fault.ranks is None else fault.ranks
     if schedule != "every_step":
         text += f", {_schedule_text(schedule, steps)}"
-    if isinstance(ranks, Mapping):
-        text += f" on {ranks.get('random')} random rank" + ("" if ranks.get("random") == 1 else "s")
+    if isinstance(ranks, SomeRanks):
+        text += f" on {ranks.random} random rank" + ("" if ranks.random == 1 else "s")
     elif ranks != "all":
         text += f" on rank {', '.join(map(str, ranks))}"
     return text
 
 
-def _degree_text(fault: Mapping[str, Any]) -> str:
-    number, unit = f"{fault.get('degree', 0):g}", plain(fault.get("unit", "")).replace("_", " ")
+def _degree_text(fault: FaultFields) -> str:
+    number, unit = f"{fault.degree or 0:g}", plain(fault.unit or "").replace("_", " ")
     return f"{number} {unit}" if unit.startswith("per ") else f"{unit} {number}"
 
 
-def _schedule_text(schedule: Mapping[str, Any] | str, steps: int) -> str:
+def _schedule_text(schedule: Schedule | str, steps: int) -> str:
     if isinstance(schedule, str):
         return plain(schedule)
-    if schedule["kind"] == "probability":
-        return f"at {100 * schedule['p']:g} % of steps"
-    if schedule["kind"] != "burst":
-        return plain(schedule["kind"])
-    first = (schedule.get("offset", 0) - 1) % schedule["every"]
-    length = schedule.get("length", 1)
-    if first + schedule["every"] < steps:
-        return f"burst every {schedule['every']} steps"
+    if schedule.kind == "probability" and schedule.p is not None:
+        return f"at {100 * schedule.p:g} % of steps"
+    if schedule.kind != "burst" or schedule.every is None:
+        return plain(schedule.kind)
+    first, length = (schedule.offset - 1) % schedule.every, schedule.length
+    if first + schedule.every < steps:
+        return f"burst every {schedule.every} steps"
     return f"once at step {first}" if length == 1 else f"once at steps {first} to {first + length - 1}"

@@ -15,7 +15,7 @@ def quality(sweep: Sweep, run: Run, view: View) -> float | None:
 
     None where there is nothing to count: not finished, ended in an error of ours, not evaluated.
     """
-    if run.result is None or run.result["outcome"] == "error":
+    if run.found.outcome in ("missing", "error"):
         return None
     value = run.metric(view)
     if run.broke_down or (value is not None and not isfinite(value)):
@@ -25,7 +25,7 @@ def quality(sweep: Sweep, run: Run, view: View) -> float | None:
 
 def chance(sweep: Sweep, run: Run) -> float:
     """What a model that knows nothing reaches; NaN where no run of the workload says it."""
-    known = sweep.metrics.get(run.workload_text, {}).get("chance")
+    known = sweep.metric(run).chance
     return nan if known is None else float(known)
 
 
@@ -37,7 +37,7 @@ def quality_lost(sweep: Sweep, run: Run, than: Run, view: View) -> float | None:
 
 def worse_by(sweep: Sweep, run: Run, own: float, than: float) -> float:
     """How much worse one value of a run's metric is than another."""
-    smaller_is_better = sweep.metrics.get(run.workload_text, {}).get("direction") == "min"
+    smaller_is_better = sweep.metric(run).direction == "min"
     return (own - than if smaller_is_better else than - own) + 0.0  # -0 is 0
 
 

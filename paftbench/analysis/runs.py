@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from paftbench.errors import Refused
-from paftbench.records.formats import VIEWS
-from paftbench.records.formats import Judge as View
+from paftbench.records.injection import Injection
 from paftbench.records.outcome import BROKE_DOWN
+from paftbench.records.plan import VIEWS, Plan, TrialFields
+from paftbench.records.plan import Judge as View
+from paftbench.records.result import Metric, Result, unmeasured
 from paftbench.records.seeds import Seed, parse_seed
+from paftbench.records.step import Step
 from paftbench.store.directory import TRIAL, TrialRecord, read_record, read_results
 
 __all__ = ["VIEWS", "Run", "Sweep", "View", "load"]
@@ -20,18 +23,23 @@ __all__ = ["VIEWS", "Run", "Sweep", "View", "load"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """One trial: the content of trial.json, and of result.json once it is done."""
+    """One trial: what it was planned to be, and what came out once it is done."""
 
     record: TrialRecord
 
     @property
-    def planned(self) -> Mapping[str, Any]:
+    def planned(self) -> Plan:
         return self.record.planned
 
     @property
-    def result(self) -> Mapping[str, Any] | None:
+    def result(self) -> Result | None:
         """None while the trial is not done."""
         return self.record.result
+
+    @cached_property
+    def found(self) -> Result:
+        """The result, or one in which nothing was measured and whose outcome is `missing`."""
+        return self.result or unmeasured(self.planned, "missing")
 
     @property
     def id(self) -> str:
@@ -39,16 +47,16 @@ class Run:
 
     @property
     def name(self) -> str:
-        return str(self.planned["name"])
+        return self.planned.name
 
     @property
-    def trial(self) -> Mapping[str, Any]:
+    def trial(self) -> TrialFields:
         """The resolved fields of the trial."""
-        return self.planned["trial"]
+        return self.planned.trial
 
     @property
     def seed(self) -> int:
-        return int(self.trial.get("seed", 0))
+        return self.trial.seed
 
     @cached_property
     def sample(self) -> Seed:
@@ -57,41 +65,41 @@ class Run:
 
     @property
     def grid(self) -> str:
-        return str(self.planned.get("grid") or "")
+        return self.planned.grid
 
     @cached_property
     def labels(self) -> dict[str, Any]:
         """Axis values without the seed."""
-        return {axis: value for axis, value in (self.planned.get("labels") or {}).items() if axis != "seed"}
+        return {axis: value for axis, value in self.planned.labels.items() if axis != "seed"}
 
     @property
     def judge(self) -> View:
-        return self.planned["judge"]
+        return self.planned.judge
 
     @property
     def mitigation(self) -> str:
         """What the trial is called in legends: its mitigation label, or what it runs."""
-        names = "+".join(mitigation["name"] for mitigation in self.trial.get("mitigations", ()))
-        return str(self.labels.get("mitigation") or names or ("ddp" if self.trial.get("faults") else "golden"))
+        names = "+".join(mitigation.name for mitigation in self.trial.mitigations)
+        return str(self.labels.get("mitigation") or names or ("ddp" if self.faulty else "golden"))
 
     @property
     def workload(self) -> str:
-        return str(self.trial["workload"]["name"])
+        return self.trial.workload.name
 
     @cached_property
     def workload_text(self) -> str:
         """The whole workload, to tell it from others."""
-        return json.dumps(self.trial["workload"], sort_keys=True)
+        return json.dumps(self.trial.workload.fields, sort_keys=True)
 
     @cached_property
     def setting(self) -> str:
         """What the runs of a cell share: everything but seeds and mitigations."""
-        return _text_without(self.trial, "mitigations", "seed", "fault_seed")
+        return _text_without(self.trial.fields, "mitigations", "seed", "fault_seed")
 
     @cached_property
     def same_but_mitigations(self) -> str:
         """What a run shares with those it is compared with: everything but mitigations."""
-        return _text_without(self.trial, "mitigations")
+        return _text_without(self.trial.fields, "mitigations")
 
     @cached_property
     def place(self) -> tuple[str, Seed, bool, str]:
@@ -100,50 +108,42 @@ class Run:
 
     @property
     def faulty(self) -> bool:
-        return bool(self.trial.get("faults"))
+        return bool(self.trial.faults)
 
     @property
     def unstruck(self) -> bool:
         """Faults, and no strike drawn: valid, but in no rate."""
-        return self.faulty and self.get("strikes", "drawn") == 0
+        return self.faulty and self.found.strikes.drawn == 0
 
     @property
     def golden(self) -> bool:
         """No faults and no mitigations."""
-        return not self.trial.get("faults") and not self.trial.get("mitigations")
-
-    def get(self, *keys: str) -> Any:
-        """A value of result.json, None where it was not measured or the trial is not done."""
-        value: Any = self.result
-        for key in keys:
-            if not isinstance(value, Mapping):
-                return None
-            value = value.get(key)
-        return value
+        return not self.trial.faults and not self.trial.mitigations
 
     @property
     def outcome(self) -> str:
         """The outcome; `missing` while not done, `no strike` for faults that had a whole run to strike and did not."""
-        if self.result is None:
-            return "missing"
-        if self.unstruck and self.result["outcome"] not in ("error", "hung"):
-            return "no strike"
-        return str(self.result["outcome"])
+        outcome = self.found.outcome
+        return "no strike" if self.unstruck and outcome not in ("error", "hung") else outcome
 
     @property
     def broke_down(self) -> bool:
         """Ended nonfinite, crashed or hung, also where no strike is known of."""
-        return self.get("outcome") in BROKE_DOWN
+        return self.found.outcome in BROKE_DOWN
 
     def metric(self, view: View) -> float | None:
         """What was measured; `analysis.quality` says what a run that broke down counts as."""
-        return self.get("metric", view)
+        return self.found.metric.of(view)
 
-    def steps(self) -> list[dict[str, Any]]:
+    def steps(self) -> list[Step]:
         """Rows of steps.jsonl; a step that a resumed trial ran again counts once, the last time."""
-        return list({row["step"]: row for row in self.record.steps()}.values())
+        return list({row.step: row for row in self.record.steps()}.values())
 
-    def injections(self) -> Iterator[dict[str, Any]]:
+    def step_rows(self) -> list[tuple[Step, Mapping[str, Any]]]:
+        """The same, each beside all that stands in its row."""
+        return list({row.step: (row, fields) for row, fields in self.record.step_rows()}.values())
+
+    def injections(self) -> Iterator[Injection]:
         """Rows of injections.jsonl."""
         return self.record.injections()
 
@@ -162,7 +162,7 @@ class Sweep:
 
     @cached_property
     def _plain(self) -> dict[str, Run]:
-        return {run.same_but_mitigations: run for run in self.everything if not run.trial.get("mitigations")}
+        return {run.same_but_mitigations: run for run in self.everything if not run.trial.mitigations}
 
     @cached_property
     def _plain_by_place(self) -> dict[tuple[str, Seed, bool, str], Run]:
@@ -175,17 +175,21 @@ class Sweep:
     @cached_property
     def _limits(self) -> dict[str, list[Run]]:
         alone = ["regather"]
-        return _by_setting(r for r in self.everything if [m["name"] for m in r.trial.get("mitigations", ())] == alone)
+        return _by_setting(r for r in self.everything if [m.name for m in r.trial.mitigations] == alone)
 
     @cached_property
-    def metrics(self) -> dict[str, Mapping[str, Any]]:
+    def metrics(self) -> dict[str, Metric]:
         """What its runs say of a workload's metric, chance above all: a process that ended could not write it."""
-        known = (run for run in reversed(self.everything) if run.get("metric", "direction") is not None)
-        return {run.workload_text: run.get("metric") for run in known}
+        known = (run for run in reversed(self.everything) if run.found.metric.direction is not None)
+        return {run.workload_text: run.found.metric for run in known}
+
+    def metric(self, run: Run) -> Metric:
+        """What is known of a run's metric; nothing where no run of its workload says it."""
+        return self.metrics.get(run.workload_text, Metric())
 
     def golden(self, run: Run) -> Run | None:
         """The golden run of the same seed; a golden run is its own."""
-        return run if run.golden else self._by_id.get(run.planned.get("golden_id") or "")
+        return run if run.golden else self._by_id.get(run.planned.golden_id or "")
 
     def ddp(self, run: Run) -> Run | None:
         """The trial of the same seed and faults without mitigations; for a trial without any, itself.

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from math import isnan
 from pathlib import Path
 from statistics import median
@@ -42,7 +43,7 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
     metrics = {view: summarise(seeds, [quality(sweep, run, view) for run in cell.done]) for view in VIEWS}
     gaps = {view: gap_over(sweep, cell.done, view) for view in VIEWS}
     parts = {key: _parts(cell, key) for key in _PARTS}
-    extra = _measured(cell, _getter("mitigation", "bytes"))
+    extra = _measured(cell, lambda run: run.found.mitigation.bytes)
     overheads = _measured(cell, lambda run: overhead(sweep, run))
     return {
         "grid": cell.grid,
@@ -54,9 +55,9 @@ def _row(sweep: Sweep, cell: Cell) -> Row:
         "claim": cell.claim,
         "outcomes": cell.outcomes(),
         "rates": _rates(cell),
-        "metric": next((name for run in cell.done if (name := run.get("metric", "name"))), None),
+        "metric": next((name for run in cell.done if (name := run.found.metric.name)), None),
         "judge": judge,
-        "tolerance": float(cell.runs[0].planned["tolerance"]),
+        "tolerance": float(cell.runs[0].planned.tolerance),
         "examples": examples_of(cell.done),
         "broke_down": broken(cell.done),
         **{view: metrics[view].mean for view in VIEWS},
@@ -88,16 +89,16 @@ def _measured(cell: Cell, value: Callable[[Run], float | None]) -> list[float]:
 
 
 def _parts(cell: Cell, key: str) -> dict[str, list[float]]:
-    return {part: _measured(cell, _getter(key, part)) for part in _PARTS[key]}
+    return {part: _measured(cell, partial(_part, key, part)) for part in _PARTS[key]}
 
 
-def _getter(*keys: str) -> Callable[[Run], float | None]:
-    return lambda run: run.get(*keys)
+def _part(key: str, part: str, run: Run) -> float | None:
+    return getattr(getattr(run.found, key), part)
 
 
 def _periods(cell: Cell) -> Row | None:
     """Of the synchronisations of all runs; None without any."""
-    periods = [period for run in cell.done for period in run.get("mitigation", "periods") or ()]
+    periods = [period for run in cell.done for period in run.found.mitigation.periods or ()]
     return {"lowest": min(periods), "median": median(periods), "highest": max(periods)} if periods else None
 
 

@@ -34,12 +34,12 @@ def step_rows(runs: Sequence[Run], per_rank: bool = False) -> Iterator[Row]:
     unknown = _unknown(runs)
     for run in runs:
         own = {**unknown, **keys(run)}
-        for row in run.steps():
-            losses = row["loss"]
+        for step, row in run.step_rows():
+            losses = step.loss
             ranks = {f"loss_{rank}": loss for rank, loss in enumerate(losses)} if per_rank else {}
             views = {"loss_mean": sum(losses) / len(losses), "loss_worst": _worst(losses), "loss_rank0": losses[0]}
             rest = {key: value for key, value in row.items() if key not in ("step", "loss") and (key, value) != _NONE}
-            yield {**own, "step": row["step"], **views, **ranks, **_flat(rest)}
+            yield {**own, "step": step.step, **views, **ranks, **_flat(rest)}
 
 
 def _unknown(runs: Sequence[Run]) -> Row:
@@ -50,7 +50,7 @@ def _unknown(runs: Sequence[Run]) -> Row:
 
 def keys(run: Run) -> Row:
     """Which trial: its id, names, axes and seed."""
-    first = {"id": run.id, "name": run.name, "experiment": str(run.planned["experiment"]), "grid": run.grid}
+    first = {"id": run.id, "name": run.name, "experiment": run.planned.experiment, "grid": run.grid}
     first["mitigation"] = run.mitigation
     said = {**_settings(run), **first}
     axes = {axis: value for axis, value in run.labels.items() if axis not in said}
@@ -59,45 +59,45 @@ def keys(run: Run) -> Row:
 
 
 def _settings(run: Run) -> Row:
-    trial, workload, optimizer = run.trial, run.trial["workload"], run.trial["optimizer"]
+    trial = run.trial
     fields = ("world_size", "batch_per_rank", "steps", "precision", "placement", "procs", "exact", "device")
     return {
-        "fault_seed": trial.get("fault_seed"),
+        "fault_seed": trial.fault_seed,
         "workload": run.workload,
-        "size": workload.get("size"),
-        "data": workload.get("data"),
-        **{key: trial.get(key) for key in fields},
-        "optimizer": optimizer["name"],
-        "lr": optimizer["lr"],
+        "size": trial.workload.size,
+        "data": trial.workload.data,
+        **{key: getattr(trial, key) for key in fields},
+        "optimizer": trial.optimizer.name,
+        "lr": trial.optimizer.lr,
     }
 
 
 def _faults(run: Run) -> Row:
     """The faults' models and sites, and the swept fault's degree: where several have one and none is an axis, None."""
-    faults = run.trial.get("faults", ())
-    swept = [fault for fault in faults if f"faults.{fault['name']}.degree" in run.labels] or faults
-    only = swept[0] if len(swept) == 1 else {}
+    faults = run.trial.faults
+    swept = [fault for fault in faults if f"faults.{fault.name}.degree" in run.labels] or faults
+    only = swept[0] if len(swept) == 1 else None
     return {
-        "fault": "+".join(fault["model"] for fault in faults) or None,
-        "site": "+".join(dict.fromkeys(str(fault.get("site")) for fault in faults)) or None,
-        "degree": only.get("degree"),
-        "unit": only.get("unit"),
+        "fault": "+".join(fault.model for fault in faults) or None,
+        "site": "+".join(dict.fromkeys(str(fault.site) for fault in faults)) or None,
+        "degree": only and only.degree,
+        "unit": only and only.unit,
     }
 
 
 def _outcome(sweep: Sweep, run: Run) -> Row:
-    closed = gap_closed(sweep, run, run.judge)
+    found, closed = run.found, gap_closed(sweep, run, run.judge)
     number = closed if isinstance(closed, float) else None
     gap = closed if number is None else "undefined" if isnan(number) else "open"
     return {
         "outcome": run.outcome,
-        "reason": None if run.get("reason") is None else unicode(run.get("reason")),
-        "stopped_after": run.get("stopped_at"),  # pandas takes columns that end in _at for dates
-        "bitwise_identical": run.get("bitwise_identical"),
+        "reason": None if found.reason is None else unicode(found.reason),
+        "stopped_after": found.stopped_at,  # pandas takes columns that end in _at for dates
+        "bitwise_identical": found.bitwise_identical,
         "judge": run.judge,
-        "tolerance": run.planned["tolerance"],
-        "metric": run.get("metric", "name"),
-        **{key: run.get("metric", key) for key in ("direction", "chance", "untrained", "examples")},
+        "tolerance": run.planned.tolerance,
+        "metric": found.metric.name,
+        **{key: getattr(found.metric, key) for key in ("direction", "chance", "untrained", "examples")},
         **{view: quality(sweep, run, view) for view in VIEWS},
         "gap_closed": number,
         "gap": gap,
@@ -106,31 +106,25 @@ def _outcome(sweep: Sweep, run: Run) -> Row:
 
 
 def _measured(run: Run) -> Row:
+    found, did, time = run.found, run.found.mitigation, run.found.time
     row: Row = {}
-    for key, parts in {
-        "divergence": ("final", "max", "before_sync"),
-        "inconsistency": ("median", "max"),
-        "nsr": ("median", "max"),
-        "strikes": ("drawn", "landed", "changed"),
-    }.items():
-        row |= {f"{key}_{part}": run.get(key, part) for part in parts}
-    row |= {key: run.get("mitigation", key) for key in ("syncs", "periods", "memory_bytes")}
-    row |= {f"extra_{key}": run.get("mitigation", key) for key in ("bytes", "collectives")}
-    row |= {key: run.get(key) for key in ("gradient_bytes", "parameters")}
-    row |= {key: run.get("time", key) for key in ("step_median_s", "step_max_s", "total_s", "overhead_valid")}
-    return row | _flat({"seconds": run.get("time", "sections") or {}})
+    for name in ("divergence", "inconsistency", "nsr", "strikes"):
+        row |= {f"{name}_{part}": value for part, value in vars(getattr(found, name)).items()}
+    row |= {"syncs": did.syncs, "periods": None if did.periods is None else list(did.periods)}
+    row |= {"memory_bytes": did.memory_bytes, "extra_bytes": did.bytes, "extra_collectives": did.collectives}
+    row |= {"gradient_bytes": found.gradient_bytes, "parameters": found.parameters}
+    row |= {key: getattr(time, key) for key in ("step_median_s", "step_max_s", "total_s", "overhead_valid")}
+    return row | _flat({"seconds": time.sections})
 
 
 def _origin(run: Run) -> Row:
-    environment = {
-        "torch": ("versions", "torch"), "python": ("python",), "platform": ("platform",),
-        "processor": ("processor", "name"), "cpu_capability": ("cpu_capability",), "cpus": ("cpus",),
-        "commit": ("git", "sha"),
-    }  # fmt: skip
+    environment = run.found.environment
     return {
-        "golden_id": run.planned.get("golden_id"),
-        **{name: run.get("environment", *path) for name, path in environment.items()},
-    }
+        "golden_id": run.planned.golden_id, "torch": environment.version("torch"), "python": environment.python,
+        "platform": environment.platform, "processor": environment.processor_name,
+        "cpu_capability": environment.cpu_capability, "cpus": environment.cpus,
+        "commit": environment.git and environment.git.sha,
+    }  # fmt: skip
 
 
 def _flat(row: Mapping[str, Any]) -> Row:

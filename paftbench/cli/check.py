@@ -85,8 +85,8 @@ def check(
     given = [*(overrides or []), *sweeping.fields(placement, procs, device)]
     command = shlex.join(["paftbench", "check", experiment, *given, *_with_plugins(plugin)])
     planned = with_plugin_files(plan(asked, given, plugins=load_plugins(plugin)))
-    root, specs = out / planned[0].experiment, [item.spec() for item in planned]
-    nothing = sweep_of(root, specs, {})
+    root, plans = out / planned[0].experiment, [item.plan() for item in planned]
+    nothing = sweep_of(root, plans, {})
     selected = select(asked.expect, nothing, asked.source)
     against = _baseline(files, mode, nothing, command)
     policy = Policy(force=force, retry_errors=retry_errors, rerun_stale=True)
@@ -95,7 +95,7 @@ def check(
     kept = planned if no_run else run_missing(root, planned, policy, local)
     records = sweeping.records_of(root, planned)
     warn_of_older(kept, records, command)
-    done = sweep_of(root, specs, {id: known.result for id, known in records.items() if known and known.result})
+    done = sweep_of(root, plans, {id: known.result for id, known in records.items() if known and known.result})
     gate = _judged(done, selected, against, files, mode, command)
     return _told(gate, files)
 
@@ -117,7 +117,7 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
     if files.baseline is None:
         return None
     if mode is Mode.BOUND:
-        check_margin(float(sweep.selected[0].planned["tolerance"]), str(sweep.selected[0].planned["experiment"]))
+        check_margin(float(sweep.selected[0].planned.tolerance), sweep.selected[0].planned.experiment)
     again = f"{command} --baseline {shlex.quote(str(files.baseline))} --update"
     if files.update:
         seeds = min(len({run.sample for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
@@ -141,14 +141,14 @@ def _judged(
     from paftbench.gate.judging import judged
     from paftbench.gate.origin import environment_of
 
-    margin = float(sweep.selected[0].planned["tolerance"])
+    margin = float(sweep.selected[0].planned.tolerance)
     findings = judged(sweep, selected, baseline, mode.value, margin)
     path = files.baseline
     if files.update and path is not None:
         findings.append(_updated(sweep, path, findings, mode))
     flags = f" --baseline {shlex.quote(str(path))}{f' --mode {mode}' if mode is Mode.EXACT else ''}" if path else ""
     return Gate(
-        experiment=str(sweep.selected[0].planned["experiment"]),
+        experiment=sweep.selected[0].planned.experiment,
         command=f"{command}{flags}{' --update' if files.update else ''}",
         findings=tuple(findings),
         trials=len(sweep.selected),
@@ -169,7 +169,7 @@ def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mo
     if not failed:
         write(path, make(sweep))
         if mode is Mode.BOUND:
-            for line in too_fine(sweep, float(sweep.selected[0].planned["tolerance"])):
+            for line in too_fine(sweep, float(sweep.selected[0].planned.tolerance)):
                 message(f"paftbench: warning: {line}")
     return Finding(
         subject="all trials",

@@ -42,16 +42,16 @@ def run_missing(root: Path, planned: Sequence["Planned"], policy: "Policy", engi
 
 def warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | None"], command: str) -> None:
     """Say on stderr where results that did not run again come from other code than this."""
-    from paftbench.environment.record import environment
     from paftbench.gate.origin import older
+    from paftbench.records.environment import present
 
     found = [(item, record) for item in kept if (record := records[item.id]) is not None and record.result is not None]
-    line = older([record.result or {} for _, record in found], environment(), command) if found else ""
+    line = older([record.result for _, record in found if record.result], present(), command) if found else ""
     if line:
         message(f"paftbench: warning: {line}")
     counts = {
         "with other plugin files": sum(_has_other_plugins(item, record) for item, record in found),
-        "before a plugin was changed": sum(record.planned["sources"] != item.sources for item, record in found),
+        "before a plugin was changed": sum(record.planned.sources != item.sources for item, record in found),
     }
     for what, count in counts.items():
         if count:
@@ -60,4 +60,4 @@ def warn_of_older(kept: Sequence["Planned"], records: dict[str, "TrialRecord | N
 
 
 def _has_other_plugins(item: "Planned", record: "TrialRecord | None") -> bool:
-    return record is not None and record.result is not None and record.planned["plugins"] != list(item.plugins)
+    return record is not None and record.result is not None and record.planned.plugins != item.plugins

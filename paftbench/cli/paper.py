@@ -164,7 +164,7 @@ def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["
     from paftbench.store.directory import find_trials, read_record
 
     found = (
-        {seedless(read_record(path).planned["trial"]) for path in find_trials(directory)}
+        {seedless(read_record(path).planned.trial.fields) for path in find_trials(directory)}
         if directory.is_dir()
         else set()
     )

@@ -29,7 +29,7 @@ def _about(directory: Path) -> str:
 
     from paftbench.store.directory import read_results
 
-    names = {str(record.planned["experiment"]) for record in read_results(directory)}
+    names = {record.planned.experiment for record in read_results(directory)}
     root = Path(str(files("paftbench.experiments")))
     shipped = {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
     if len(names) != 1 or not names <= shipped.keys():

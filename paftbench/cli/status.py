@@ -74,9 +74,9 @@ def summary(records: Sequence[TrialRecord]) -> str:
     outcomes = Counter(outcome_of(record) for record in done)
     if outcomes:
         lines.append("outcomes: " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
-    grids = Counter(str(record.planned["grid"]) for record in records)
+    grids = Counter(str(record.planned.grid) for record in records)
     if left and len(grids) > 1:
-        finished = Counter(str(record.planned["grid"]) for record in done)
+        finished = Counter(str(record.planned.grid) for record in done)
         lines.append("grids: " + ", ".join(f"{grid} {finished[grid]}/{total}" for grid, total in grids.items()))
     rate = rate_per_s(done)
     if rate is not None:
@@ -84,14 +84,14 @@ def summary(records: Sequence[TrialRecord]) -> str:
         lines.append(f"rate: {rate * 60:.1f} trials a minute{eta}")
     for record in done:
         if outcome_of(record) in FAILED:
-            reason = str((record.result or {}).get("reason") or "").strip().splitlines()
+            reason = str((record.result and record.result.reason) or "").strip().splitlines()
             text = reason[-1] if reason else "no reason recorded"
-            lines.append(f"{outcome_of(record)}: {record.planned['name']}: {text}; see {record.path / LOG}")
+            lines.append(f"{outcome_of(record)}: {record.planned.name}: {text}; see {record.path / LOG}")
     return "\n".join(lines)
 
 
 def outcome_of(record: TrialRecord) -> str:
-    return str((record.result or {}).get("outcome"))
+    return "missing" if record.result is None else record.result.outcome
 
 
 def rate_per_s(done: Sequence[TrialRecord]) -> float | None:

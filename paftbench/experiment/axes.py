@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from paftbench.errors import Refused
 from paftbench.experiment.shapes import plain_mapping
-from paftbench.records.formats import Label
+from paftbench.records.kinds import Label
 from paftbench.records.seeds import Seed
 from paftbench.suggest import brief
 

@@ -11,7 +11,7 @@ from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
-from paftbench.records.formats import Label
+from paftbench.records.kinds import Label
 from paftbench.records.seeds import Seed
 from paftbench.suggest import did_you_mean
 

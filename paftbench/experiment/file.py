@@ -14,8 +14,9 @@ from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
 from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
+from paftbench.records.door import SCHEMA
 from paftbench.records.expectation import BOUNDS, Expectation
-from paftbench.records.formats import SCHEMA, Judge
+from paftbench.records.plan import Judge
 from paftbench.records.seeds import Seed
 from paftbench.suggest import brief, did_you_mean
 

@@ -13,6 +13,7 @@ from paftbench.experiment.strikes import expected_strikes, layout_of
 from paftbench.faults.schedules import Burst
 from paftbench.mitigations.contract import Mitigation
 from paftbench.ranks.sites import MEMORY_SITES, Site
+from paftbench.records.outcome import FAILED
 from paftbench.records.trial import DTYPES, Trial
 from paftbench.store.directory import Planned, TrialRecord, find_trials, read_record
 
@@ -75,11 +76,10 @@ class Forecast:
         finished: dict[str, list[float]] = {}
         for directory in find_trials(root) if root.is_dir() else []:
             record = records.get(directory) or read_record(directory)
-            result = record.result or {}
-            total = (result.get("time") or {}).get("total_s")
-            if total is not None and result["outcome"] not in ("crashed", "hung", "error"):
-                trial = record.planned["trial"]
-                finished.setdefault(_work(trial), []).append(total / (result.get("stopped_at") or trial["steps"]))
+            result, trial = record.result, record.planned.trial
+            if result is not None and result.time.total_s is not None and result.outcome not in FAILED:
+                per_step = result.time.total_s / (result.stopped_at or trial.steps)
+                finished.setdefault(_work(trial.fields), []).append(per_step)
         self._per_step = {work: median(values) for work, values in finished.items()}
 
     def seconds(self, trial: Trial) -> float | None:

@@ -14,7 +14,7 @@ from paftbench.experiment.forecast import check_faults
 from paftbench.experiment.overrides import parse_override
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build_named, source_sha256
-from paftbench.records.formats import Label
+from paftbench.records.kinds import Label
 from paftbench.records.seeds import Seed
 from paftbench.records.trial import Trial, parse_trial
 from paftbench.store.directory import Planned

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,22 +12,12 @@ from paftbench.analysis.cost import extra_share
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.errors import Refused
 from paftbench.gate.trajectory import end_of, machine_of, tail_of, windows_of
+from paftbench.records.door import parse, plain
+from paftbench.records.kinds import Count, Number, Text
 from paftbench.records.seeds import Seed, parse_seed
-from paftbench.records.shape import COUNT, MAPPING, NUMBER, TEXT, Each, Fields, Table
 from paftbench.store.files import encode_line, read_json, write_text
 
 SCHEMA: Final = 1
-_FILE = Fields(
-    {"experiment": TEXT, "judge": TEXT, "machine": MAPPING, "data": Table(TEXT), "trial": MAPPING, "cells": MAPPING}, {}
-)
-_CELL = Fields({"metric": TEXT, "trial": MAPPING, "seeds": MAPPING}, {})
-_ENTRY = Fields(
-    {
-        "outcome": TEXT, **dict.fromkeys(("quality", "divergence", "extra_bytes", "overhead"), NUMBER.or_null()),
-        "strikes": COUNT.or_null(), "windows": Each(TEXT), "end": TEXT,
-    },
-    {},
-)  # fmt: skip
 _OF_A_RUN = ("seed", "fault_seed")
 _OF_A_MACHINE = ("device",)
 
@@ -35,32 +26,64 @@ _OF_A_MACHINE = ("device",)
 class Entry:
     """One trial of a baseline: `quality` is its tail by the judge, `windows` and `end` are hashes."""
 
-    outcome: str
-    quality: float | None
-    divergence: float | None
-    extra_bytes: float | None
-    overhead: float | None
-    strikes: float | None
-    windows: tuple[str, ...]
-    end: str
+    outcome: Text
+    quality: Number | None
+    divergence: Number | None
+    extra_bytes: Number | None
+    overhead: Number | None
+    strikes: Count | None
+    windows: tuple[Text, ...]
+    end: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """A baseline file, read; `trial` holds the fields that all trials share, `cells` what is different, by name.
+class BaselineCell:
+    """What is a cell's own: its metric, the fields of its trials by dotted path, and a trial by seed."""
 
-    Fields stand by their dotted path. `metrics` are the cells' metrics by name; `entries` is by (cell's name, seed).
-    """
+    metric: Text
+    trial: dict[str, Any]
+    seeds: dict[str, Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What made a baseline."""
+
+    paftbench: str | None
+    python: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A baseline file; `trial` holds the fields that all trials share, by dotted path."""
+
+    schema: int = SCHEMA
+    experiment: Text
+    judge: Text
+    machine: dict[str, Any]
+    made: Any = None
+    data: dict[Text, Text]
+    trial: dict[str, Any]
+    cells: dict[str, BaselineCell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(Kept):
+    """One that was read from `source`."""
 
     source: str
-    experiment: str
-    judge: str
-    machine: Mapping[str, Any]
-    data: Mapping[str, str]
-    trial: Mapping[str, Any]
-    cells: Mapping[str, Mapping[str, Any]]
-    metrics: Mapping[str, str]
-    entries: Mapping[tuple[str, Seed], Entry]
+
+    @cached_property
+    def entries(self) -> dict[tuple[str, Seed], Entry]:
+        """By the cell's name and the seed; `ValueError` for what is no seed."""
+        return {
+            (name, self._seed(name, text)): own for name, cell in self.cells.items() for text, own in cell.seeds.items()
+        }
+
+    def _seed(self, cell: str, text: str) -> Seed:
+        if (seed := parse_seed(text)) is None:
+            raise Refused(f"{self.source}: {cell}: a seed must be a number, or two as in 0-f100, got {text!r}")
+        return seed
 
     def entry(self, run: Run) -> Entry:
         return self.entries[cell_name(run), run.sample]
@@ -71,8 +94,8 @@ def cell_name(run: Run) -> str:
     return run.name.rpartition("/s")[0]
 
 
-def make(sweep: Sweep) -> dict[str, Any]:
-    """The content of a baseline file from a finished sweep.
+def make(sweep: Sweep) -> Kept:
+    """What a finished sweep is kept as.
 
     `ValueError` where a trial has not finished or ended in error, or where trials come from several machines.
     """
@@ -82,33 +105,30 @@ def make(sweep: Sweep) -> dict[str, Any]:
     machines = {encode_line(machine_of(run)) for run in sweep.selected}
     if len(machines) > 1:
         raise Refused("no baseline is written: the trials come from several machines; run them with --force")
-    first = sweep.selected[0]
+    first, environment = sweep.selected[0], sweep.selected[0].found.environment
     fields = {cell_name(run): _fields(run) for run in sweep.selected}
     common = {key: value for key, value in fields[cell_name(first)].items() if _is_common(key, value, fields)}
-    cells: dict[str, Any] = {}
+    cells: dict[str, BaselineCell] = {}
     metrics = _metrics(sweep.selected)
     for run in sweep.selected:
         name = cell_name(run)
         own = {key: value for key, value in fields[name].items() if key not in common}
-        cell = cells.setdefault(name, {"metric": metrics.get(name, ""), "trial": own, "seeds": {}})
-        cell["seeds"][str(run.sample)] = _entry(sweep, run)
-    return {
-        "schema": SCHEMA,
-        "experiment": str(first.planned["experiment"]),
-        "judge": first.judge,
-        "machine": machine_of(first),
-        "made": {
-            "paftbench": first.get("environment", "versions", "paftbench"), "python": first.get("environment", "python")
-        },
-        "data": _data(sweep.selected),
-        "trial": common,
-        "cells": cells,
-    }  # fmt: skip
+        cell = cells.setdefault(name, BaselineCell(metric=metrics.get(name, ""), trial=own, seeds={}))
+        cell.seeds[str(run.sample)] = _entry(sweep, run)
+    return Kept(
+        experiment=first.planned.experiment,
+        judge=first.judge,
+        machine=machine_of(first),
+        made=Made(paftbench=environment.version("paftbench"), python=environment.python),
+        data=_data(sweep.selected),
+        trial=common,
+        cells=cells,
+    )
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, baseline: Kept) -> None:
     """A line per field, cell and seed: what has changed is what a diff shows."""
-    write_text(path, _text(content, depth=4) + "\n")
+    write_text(path, _text(plain(baseline), depth=4) + "\n")
 
 
 def read(path: Path) -> Baseline:
@@ -116,20 +136,9 @@ def read(path: Path) -> Baseline:
     values = read_json(path)
     if values.get("schema") != SCHEMA:
         raise Refused(f"{path} has schema {values.get('schema')!r}; this version reads baselines of schema {SCHEMA}")
-    _FILE.check(values, f"{path} is no baseline: it")
-    entries, cells, metrics = {}, {}, {}
-    for name, cell in values["cells"].items():
-        _CELL.check(cell, f"{path}: cell {name}")
-        cells[name], metrics[name] = cell["trial"], cell["metric"]
-        for seed, entry in cell["seeds"].items():
-            _ENTRY.check(entry, f"{path}: {name}/s{seed}")
-            sample = parse_seed(seed)
-            if sample is None:
-                raise Refused(f"{path}: {name}: a seed must be a number, or two as in 0-f100, got {seed!r}")
-            known = {key: entry[key] for key in _ENTRY.needed}
-            entries[name, sample] = Entry(**known | {"windows": tuple(entry["windows"])})
-    own = {key: values[key] for key in _FILE.needed if key != "cells"}
-    return Baseline(source=str(path), cells=cells, metrics=metrics, entries=entries, **own)
+    baseline = Baseline(**vars(parse(Kept, values, str(path))), source=str(path))
+    _ = baseline.entries  # a seed that is none is refused here
+    return baseline
 
 
 def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
@@ -139,7 +148,7 @@ def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
     makes the baseline anew.
     """
     first = sweep.selected[0]
-    experiment, anew = str(first.planned["experiment"]), f"make it anew with: {again}"
+    experiment, anew = first.planned.experiment, f"make it anew with: {again}"
     if baseline.experiment != experiment:
         raise Refused(f"{baseline.source} is a baseline of {baseline.experiment}, not of {experiment}")
     if baseline.judge != first.judge:
@@ -160,7 +169,7 @@ def check_fits(baseline: Baseline, sweep: Sweep, again: str) -> None:
 
 
 def _check_fields(baseline: Baseline, run: Run, anew: str) -> None:
-    then = {**baseline.trial, **baseline.cells[cell_name(run)]}
+    then = {**baseline.trial, **baseline.cells[cell_name(run)].trial}
     now = _fields(run)
     for field in dict.fromkeys([*now, *then]):
         if now.get(field) != then.get(field):
@@ -175,28 +184,28 @@ def _metrics(runs: Sequence[Run]) -> dict[str, str]:
     """What each cell's runs are measured by; a cell in which all broke down has no such name."""
     found: dict[str, str] = {}
     for run in runs:
-        if name := run.get("metric", "name"):
-            found.setdefault(cell_name(run), str(name))
+        if name := run.found.metric.name:
+            found.setdefault(cell_name(run), name)
     return found
 
 
-def _entry(sweep: Sweep, run: Run) -> dict[str, Any]:
-    return {
-        "outcome": run.outcome,
-        "quality": tail_of(run),
-        "divergence": run.get("divergence", "max"),
-        "extra_bytes": extra_share(run),
-        "overhead": overhead(sweep, run),
-        "strikes": run.get("strikes", "drawn"),
-        "windows": [window.sha256 for window in windows_of(run)],
-        "end": end_of(run),
-    }
+def _entry(sweep: Sweep, run: Run) -> Entry:
+    return Entry(
+        outcome=run.outcome,
+        quality=tail_of(run),
+        divergence=run.found.divergence.max,
+        extra_bytes=extra_share(run),
+        overhead=overhead(sweep, run),
+        strikes=run.found.strikes.drawn,
+        windows=tuple(window.sha256 for window in windows_of(run)),
+        end=end_of(run),
+    )
 
 
 def _fields(run: Run) -> dict[str, Any]:
     """A trial's fields by dotted path, but for its seeds; a `fault_seed` that all runs of its cell share is a field."""
-    fields = {key: value for key, value in flat(run.trial).items() if key not in (*_OF_A_RUN, *_OF_A_MACHINE)}
-    own = run.trial.get("fault_seed")
+    fields = {key: value for key, value in flat(run.trial.fields).items() if key not in (*_OF_A_RUN, *_OF_A_MACHINE)}
+    own = run.trial.fault_seed
     return fields | {"fault_seed": None if own in (run.seed, run.sample.fault_seed) else own}
 
 
@@ -205,7 +214,7 @@ def _is_common(key: str, value: Any, fields: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _data(runs: Sequence[Run]) -> dict[str, str]:
-    return {str(run.planned["data"]["name"]): str(run.planned["data"]["sha256"]) for run in runs}
+    return {run.planned.data.name: run.planned.data.sha256 for run in runs}
 
 
 def _text(value: Any, depth: int, indent: str = "") -> str:

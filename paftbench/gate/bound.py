@@ -32,7 +32,7 @@ NO_DRIFT: Final = 1e-6  # a divergence below it is rounding: replicas are equal
 
 def _overhead(sweep: Sweep, run: Run) -> float | None:
     """None for plain DDP, whose overhead over itself says nothing."""
-    return overhead(sweep, run) if run.trial.get("mitigations") else None
+    return overhead(sweep, run) if run.trial.mitigations else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class _Cost:
 _COSTS: Final = (
     _Cost(
         value="baseline divergence", factor=FACTOR, least=NO_DRIFT,
-        now=lambda _, run: run.get("divergence", "max"), then=lambda entry: entry.divergence,
+        now=lambda _, run: run.found.divergence.max, then=lambda entry: entry.divergence,
     ),
     _Cost(
         value="baseline bytes", factor=FACTOR,
@@ -90,7 +90,7 @@ def held(sweep: Sweep) -> list[Cell]:
     The averaging limit, and plain DDP where something mitigates its faults: nobody promises how bad that is.
     """
     systems = [cell for cell in cells(sweep) if cell.labels.get("mitigation") != AVERAGING_LIMIT]
-    others = [run for cell in systems for run in cell.runs if run.trial.get("mitigations")]
+    others = [run for cell in systems for run in cell.runs if run.trial.mitigations]
     mitigated = {plain.id for run in others if (plain := sweep.ddp(run)) is not None}
     return [cell for cell in systems if not (cell.runs[0].faulty and cell.runs[0].id in mitigated)]
 
@@ -129,8 +129,8 @@ def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Fin
                 values.append(lost)
         elif spared := unharmed(run):
             unknown.append((run.sample, spared))
-        elif run.get("metric", "name") != (metric := baseline.metrics[cell_name(run)]):
-            unknown.append((run.sample, f"is measured by {run.get('metric', 'name')}, was by {metric}"))
+        elif run.found.metric.name != (metric := baseline.cells[cell_name(run)].metric):
+            unknown.append((run.sample, f"is measured by {run.found.metric.name}, was by {metric}"))
         else:
             seeds.append(run.sample)
             values.append(worse_by(sweep, run, tail, then.quality))

@@ -67,7 +67,7 @@ def _steps(start: int, stop: int) -> str:
 
 def _quality(then: Entry, run: Run) -> str:
     now = run.metric(run.judge)
-    return "" if now is None else f" ({run.get('metric', 'name')} {number(now)}, tail was {number(then.quality)})"
+    return "" if now is None else f" ({run.found.metric.name} {number(now)}, tail was {number(then.quality)})"
 
 
 def _finding(subject: str, cell: Cell | None, verdict: Verdict, reason: str, same: int) -> Finding:

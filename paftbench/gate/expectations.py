@@ -35,7 +35,7 @@ def judge_trials(sweep: Sweep) -> list[Finding]:
     found = []
     for run in sweep.selected:
         if run.outcome == "error":
-            lines = str(run.get("reason") or "no reason recorded").strip().splitlines()
+            lines = (run.found.reason or "no reason recorded").strip().splitlines()
             found.append(_failed(run, f"ended in error: {lines[-1]}; see {run.record.path / LOG}", error=True))
         elif run.golden and run.result is not None and run.outcome not in LEARNT:
             found.append(_failed(run, f"training without faults {broke(run)}", error=False))

@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paftbench.analysis.runs import Sweep
+from paftbench.records.environment import Environment
+from paftbench.records.result import Result
 
 DIRTY = " with uncommitted changes"
 
 
-def revision_of(environment: Mapping[str, Any]) -> str:
+def revision_of(environment: Environment) -> str:
     """Version, commit where there is one, and whether the tree had changes on top."""
-    git = environment.get("git") or {}
-    version = (environment.get("versions") or {}).get("paftbench")
-    return f"{version}" + (f" {git['sha'][:7]}{DIRTY if git.get('dirty') else ''}" if git else "")
+    git = environment.git
+    return f"{environment.version('paftbench')}" + (f" {git.sha[:7]}{DIRTY if git.dirty else ''}" if git else "")
 
 
-def older(results: Sequence[Mapping[str, Any]], now: Mapping[str, Any], command: str) -> str:
+def older(results: Sequence[Result], now: Environment, command: str) -> str:
     """A warning where kept results were, or may have been, made by other code than this; empty where none was."""
     present = revision_of(now)
-    others = [own for result in results if (own := revision_of(result.get("environment") or {})) != present]
+    others = [own for result in results if (own := revision_of(result.environment)) != present]
     if not others and not (results and DIRTY in present):
         return ""
     said = f"by paftbench {others[0]}, this is {present}" if others else f"by a tree{DIRTY}, as this is"
@@ -34,11 +35,13 @@ def _processor(known: Mapping[str, Any]) -> str | None:
 
 def environment_of(sweep: Sweep) -> dict[str, Any]:
     """Where the trials ran, in a few words, for reports."""
-    found: Mapping[str, Any] = next((run.get("environment") for run in sweep.selected if run.get("environment")), {})
+    known = (run.found.environment for run in sweep.selected)
+    found = next((own for own in known if own.fields), Environment())
+    machine = f"{str(found.platform).split(' ')[-1]} {found.cpu_capability}"
     return {
-        "paftbench": revision_of(found) if found else None,
-        "torch": (found.get("versions") or {}).get("torch"),
-        "Python": found.get("python"),
-        "machine": f"{str(found.get('platform')).split(' ')[-1]} {found.get('cpu_capability')}" if found else None,
-        "processor": _processor(found.get("processor") or {}),
+        "paftbench": revision_of(found) if found.fields else None,
+        "torch": found.version("torch"),
+        "Python": found.python,
+        "machine": machine if found.fields else None,
+        "processor": _processor(found.processor or {}),
     }

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from paftbench.analysis.runs import Run
 from paftbench.environment.machine import machine
+from paftbench.records.door import plain
 from paftbench.store.directory import encode_line
 
 STEP_KEYS: Final = ("step", "loss", "lr", "grad_norm", "divergence", "inconsistency", "nsr", "strikes")
@@ -26,17 +27,17 @@ class Window:
 
 def windows_of(run: Run) -> list[Window]:
     """A hash for the steps up to each evaluation and for what was evaluated; exact values, times left out."""
-    rows = {int(row["step"]): row for row in run.steps()}
+    rows = {row.step: row for row in run.steps()}
     found = []
     for start, stop, quality in _evaluations(run):
-        kept = [{key: rows[step].get(key) for key in STEP_KEYS} for step in range(start, stop) if step in rows]
+        kept = [{key: getattr(rows[step], key) for key in STEP_KEYS} for step in range(start, stop) if step in rows]
         found.append(Window(start=start, stop=stop, sha256=_digest({"steps": kept, "quality": quality})))
     return found
 
 
 def end_of(run: Run) -> str:
     """A hash of every rank's final weights and of the strikes."""
-    return _digest({"weights": run.get("params_sha256"), "strikes": run.get("strikes")})
+    return _digest({"weights": run.found.params_sha256, "strikes": plain(run.found.strikes)})
 
 
 def tail_of(run: Run) -> float | None:
@@ -45,26 +46,23 @@ def tail_of(run: Run) -> float | None:
     One evaluation is at the mercy of the last few batches; a fifth of them is still the end of training, where the
     learning rate has decayed, and not its course. None where there is no evaluation, or one is not finite.
     """
-    history = run.get("history") or {}
-    steps, values = history.get("step") or [], history.get(run.judge) or []
-    trained = [value for step, value in zip(steps, values, strict=True) if step > 0]
+    history = run.found.history
+    trained = [value for step, value in zip(history.step, history.of(run.judge), strict=True) if step > 0]
     last = trained[-max(1, len(trained) // TAIL_SHARE) :]
     return sum(last) / len(last) if last and all(map(isfinite, last)) else None
 
 
 def machine_of(run: Run) -> dict[str, Any]:
     """On what a run's bits hang; `machine.differs` compares two."""
-    return machine(run.get("environment") or {}, run.trial.get("device"))
+    return machine(run.found.environment.fields, run.trial.device)
 
 
 def _evaluations(run: Run) -> Iterator[tuple[int, int, Sequence[Any]]]:
     """(first step, step behind the last, the three qualities) of each evaluation of the trained model."""
-    history: Mapping[str, Sequence[Any]] = run.get("history") or {}
-    views = [history.get(view) or [] for view in ("mean_model", "worst_rank", "rank0")]
-    start = 0
-    for stop, *quality in zip(history.get("step") or [], *views, strict=True):
-        yield start, int(stop), quality
-        start = int(stop)
+    history, start = run.found.history, 0
+    for stop, *quality in zip(history.step, history.mean_model, history.worst_rank, history.rank0, strict=True):
+        yield start, stop, quality
+        start = stop
 
 
 def _digest(payload: Mapping[str, Any]) -> str:

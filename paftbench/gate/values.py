@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
+from operator import attrgetter
 from typing import Final, Literal
 
 from paftbench.analysis.cells import NO_GAP, gap_closed, overhead
@@ -86,12 +87,12 @@ def unharmed(run: Run) -> str:
     """Why the faults of a run say nothing of how it stands them; empty where they changed something."""
     if run.unstruck:
         return NO_STRIKE
-    return NO_CHANGE if run.faulty and run.get("strikes", "changed") == 0 else ""
+    return NO_CHANGE if run.faulty and run.found.strikes.changed == 0 else ""
 
 
 def broke(run: Run) -> str:
     """How a run broke down, with the last line of its reason."""
-    lines = str(run.get("reason") or "").strip().splitlines()
+    lines = (run.found.reason or "").strip().splitlines()
     return f"{'was ' if run.outcome == 'nonfinite' else ''}{run.outcome}{': ' + lines[-1] if lines else ''}"
 
 
@@ -127,12 +128,12 @@ def _overhead(sweep: Sweep, run: Run) -> Reading:
 
 
 def _identical(_: Sweep, run: Run) -> Reading:
-    same = run.get("bitwise_identical")
+    same = run.found.bitwise_identical
     return _or_unknown(None if same is None else float(same), "was not compared with golden")
 
 
-def _recorded(*keys: str) -> Callable[[Sweep, Run], Reading]:
-    return lambda _, run: _or_unknown(run.get(*keys), f"has no {' '.join(keys)}")
+def _recorded(path: str) -> Callable[[Sweep, Run], Reading]:
+    return lambda _, run: _or_unknown(attrgetter(path)(run.found), f"has no {path.replace('.', ' ')}")
 
 
 def _quality(view: View) -> Callable[[Sweep, Run], Reading]:
@@ -157,10 +158,10 @@ READERS: Final[Mapping[str, Callable[[Sweep, Run], Reading]]] = {
     "overhead": _overhead,
     "extra_bytes": lambda _, run: _or_unknown(extra_share(run), "has no count of bytes"),
     **{view: _quality(view) for view in VIEWS},
-    "divergence": _recorded("divergence", "final"),
-    "divergence_max": _recorded("divergence", "max"),
-    "strikes": _recorded("strikes", "drawn"),
-    "nsr": _recorded("nsr", "median"),
-    "nsr_max": _recorded("nsr", "max"),
-    "syncs": _recorded("mitigation", "syncs"),
+    "divergence": _recorded("divergence.final"),
+    "divergence_max": _recorded("divergence.max"),
+    "strikes": _recorded("strikes.drawn"),
+    "nsr": _recorded("nsr.median"),
+    "nsr_max": _recorded("nsr.max"),
+    "syncs": _recorded("mitigation.syncs"),
 }

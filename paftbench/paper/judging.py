@@ -92,8 +92,8 @@ def setting_of(sweep: Sweep) -> str:
     """What ran: workloads, ranks, steps and seeds."""
     done = [run for run in sweep.selected if run.result is not None]
     names = dict.fromkeys(Panel(sweep=sweep, grid=run.grid, series={"": (run,)}).workload for run in done)
-    sizes = sorted({run.trial["world_size"] for run in done})
-    steps = sorted({run.trial["steps"] for run in done if run.trial.get("steps")})
+    sizes = sorted({run.trial.world_size for run in done})
+    steps = sorted({run.trial.steps for run in done})
     seeds = len(samples_of(done))
     lengths = f", {_range(steps)} steps" if steps else ""
     return f"{' and '.join(names)}, {_range(sizes)} ranks{lengths}, {seeds} seed{'' if seeds == 1 else 's'}"
@@ -160,7 +160,7 @@ def _verdict(claim: Claim, sweep: Sweep | None, ours: str, scale: str) -> Verdic
     tolerance = 0.0
     if claim.statistic in QUALITY:
         units = 100.0 if claim.statistic == "accuracy" else 1.0
-        tolerance = units * float(sweep.selected[0].planned["tolerance"])
+        tolerance = units * float(sweep.selected[0].planned.tolerance)
     found = values(sweep, claim)
     readings = {view: read(list(own), list(own.values()), tolerance) for view, own in found.items()}
     return Verdict(claim=claim, word=word_of(claim, readings["rank0"], scale, tolerance), ours=ours, readings=readings)

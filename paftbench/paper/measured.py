@@ -56,7 +56,7 @@ def runs_of(sweep: Sweep, mitigation: str, where: Where = ()) -> list[Run]:
         run
         for run in sweep.selected
         if run.mitigation == mitigation and run.result is not None and run.outcome != "error"
-        if all(_is(field(run.trial, path), value) for path, value in where)
+        if all(_is(field(run.trial.fields, path), value) for path, value in where)
     ]
     return sorted(found, key=lambda run: run.sample)
 
@@ -90,9 +90,9 @@ def overhead_of(sweep: Sweep, run: Run) -> float | None:
 def chosen(run: Run) -> tuple[list[int], list[float]]:
     """Completed steps at which a period was chosen, and the periods; of the syncs where no choice was logged."""
     rows = run.steps()
-    decided = [(row["step"] + 1, float(row["decision"]["period"])) for row in rows if row.get("decision")]
+    decided = [(row.step + 1, float(row.decision.period)) for row in rows if row.decision]
     if not decided:
-        decided = [(row["step"] + 1, float(row["period"])) for row in rows if row.get("synced") and row.get("period")]
+        decided = [(row.step + 1, float(row.period)) for row in rows if row.synced and row.period]
     return [step for step, _ in decided], [period for _, period in decided]
 
 
@@ -106,11 +106,11 @@ def constant(run: Run) -> float | None:
         return None
     rows = run.steps()
     ratios = [
-        (row["divergence"] / expected) ** 2
+        (row.divergence / expected) ** 2
         for row, expected in zip(rows, form[1], strict=True)
-        if row.get("divergence") is not None and isfinite(row["divergence"]) and row["step"] >= LEAST_STEPS
+        if row.divergence is not None and isfinite(row.divergence) and row.step >= LEAST_STEPS
     ]
-    return consensus_factor(run.trial["world_size"]) * median(ratios) if ratios else None
+    return consensus_factor(run.trial.world_size) * median(ratios) if ratios else None
 
 
 def _by_seed(sweep: Sweep, mitigation: str, where: Where) -> dict[Seed, Run]:
@@ -160,7 +160,7 @@ def _number(sweep: Sweep, pair: Pair, claim: Claim) -> float | None:
 
 def _last(run: Run, fraction: float) -> float | None:
     """The last finite divergence in the first `fraction` of the steps."""
-    early = [row["divergence"] for row in run.steps() if row["step"] + 1 <= fraction * run.trial["steps"]]
+    early = [row.divergence for row in run.steps() if row.step + 1 <= fraction * run.trial.steps]
     known = [value for value in early if value is not None and isfinite(value)]
     return float(known[-1]) if known else None
 

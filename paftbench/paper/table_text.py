@@ -67,7 +67,7 @@ def _qualities(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
 
 
 def _costs(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
-    sizes: Sequence[int] = sorted({*item.world_sizes, *(run.trial["world_size"] for run in sweep.selected)})
+    sizes: Sequence[int] = sorted({*item.world_sizes, *(run.trial.world_size for run in sweep.selected)})
     return {
         "workers": [
             Column(

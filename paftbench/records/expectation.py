@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paftbench.errors import Missing, Refused
-from paftbench.records.formats import Label
+from paftbench.records.kinds import Label
 from paftbench.records.outcome import OUTCOMES
 from paftbench.suggest import did_you_mean
 

@@ -4,23 +4,22 @@ A directory holds `trial.json` (the plan), `steps.jsonl`, `injections.jsonl`, `l
 written last: it exists if and only if the trial is done.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paftbench.errors import Missing, Refused
-from paftbench.records.formats import (
-    SCHEMA,
-    Judge,
-    Label,
-    check_failure,
-    check_injection,
-    check_plan,
-    check_result,
-    check_step,
-)
+from paftbench.records.door import SCHEMA, parse, wrong
+from paftbench.records.environment import present
+from paftbench.records.failure import Failure
+from paftbench.records.injection import Injection
+from paftbench.records.kinds import Label
+from paftbench.records.plan import Judge, Plan
+from paftbench.records.result import Result, Strikes, unmeasured, written
+from paftbench.records.step import Step
 from paftbench.store.claim import Claim, claim, is_claimed, try_claim
 from paftbench.store.files import check_inside, encode_line, opened, read_json, read_lines, write_json
 
@@ -31,12 +30,13 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA", "Claim", "Judge", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
     "read_failure", "read_json", "read_lines", "read_planned", "read_record", "read_result", "read_results",
-    "try_claim", "write_failure", "write_json", "write_planned",
+    "try_claim", "write_failure", "write_json", "write_planned", "write_result",
 ]  # fmt: skip
 
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
 CHECKPOINT = "checkpoint.json"  # the mark of one that is whole
 FULL = ".full.json"  # a failure written beforehand: where the disk is full it can still be renamed
+T = TypeVar("T")
 NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl
 STEPS, INJECTIONS, LOG = "steps.jsonl", "injections.jsonl", "log.txt"
 
@@ -60,30 +60,47 @@ class Planned:
 
     def spec(self) -> dict[str, Any]:
         """The content of `trial.json`."""
-        own = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in ("data", "trial")}
-        own["plugins"] = list(self.plugins)
+        own = {key: getattr(self, key) for key in self.__dataclass_fields__}
         return {"schema": SCHEMA, **own, "data": asdict(self.data), "trial": self.trial.spec()}
+
+    def plan(self) -> Plan:
+        """The record that readers of `trial.json` get."""
+        return parse(Plan, json.loads(json.dumps(self.spec())), self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """A trial directory as plain mappings: `planned` is `trial.json`, `result` is `None` until the trial is done."""
+    """A trial directory: `planned` is `trial.json`, `result` is `None` until the trial is done."""
 
     path: Path
-    planned: dict[str, Any]
-    result: dict[str, Any] | None
+    planned: Plan
+    result: Result | None
 
     @property
     def id(self) -> str:
-        return str(self.planned["id"])
+        return self.planned.id
 
-    def steps(self) -> Iterator[dict[str, Any]]:
+    def steps(self) -> Iterator[Step]:
         """Rows of `steps.jsonl`; `ValueError` where one is damaged."""
-        return self._rows(STEPS, check_step)
+        return (step for step, _ in self.step_rows())
 
-    def injections(self) -> Iterator[dict[str, Any]]:
+    def step_rows(self) -> Iterator[tuple[Step, Mapping[str, Any]]]:
+        """The same, each beside all that stands in its row."""
+        for where, row in self._rows(STEPS):
+            step = parse(Step, row, where)
+            if step.step >= self.planned.trial.steps:
+                raise wrong(f"{where}: step", f"must be below the trial's {self.planned.trial.steps}", step.step)
+            yield step, row
+
+    def injections(self) -> Iterator[Injection]:
         """Rows of `injections.jsonl`; `ValueError` where one is damaged."""
-        return self._rows(INJECTIONS, check_injection)
+        trial = self.planned.trial
+        for where, row in self._rows(INJECTIONS):
+            found = parse(Injection, row, where)
+            for key, own, limit in (("rank", found.rank, trial.world_size), ("step", found.step, trial.steps)):
+                if own >= limit:
+                    raise wrong(f"{where}: {key}", f"must be below the trial's {limit}", own)
+            yield found
 
     def log(self, most: int) -> bytes:
         """The end of what the trial printed, at most so many bytes; nothing where there is no log."""
@@ -94,11 +111,10 @@ class TrialRecord:
             file.seek(max(0, file.seek(0, 2) - most))
             return file.read(most)
 
-    def _rows(self, name: str, check: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    def _rows(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         path = _own(self.path, name)
         for number, row in enumerate(read_lines(path), start=1):
-            check(row, self.planned["trial"], f"{path}, line {number}")
-            yield row
+            yield f"{path}, line {number}", row
 
 
 def write_planned(directory: Path, planned: Planned) -> None:
@@ -114,14 +130,12 @@ def read_planned(directory: Path) -> Planned:
     from paftbench.workloads.contract import DataId
 
     path = directory / TRIAL
-    values = _read(path)
-    check_plan(values, str(path))
-    for plugin in values["plugins"]:
+    plan = _read(Plan, path)
+    for plugin in plan.plugins:
         load_file(Path(plugin))
-    own = {key: values[key] for key in Planned.__dataclass_fields__}
-    own["plugins"] = tuple(values["plugins"])
-    own["data"] = DataId(name=values["data"]["name"], sha256=values["data"]["sha256"])
-    own["trial"] = parse_trial(values["trial"], str(path))
+    own = {key: getattr(plan, key) for key in Planned.__dataclass_fields__}
+    own["data"] = DataId(name=plan.data.name, sha256=plan.data.sha256)
+    own["trial"] = parse_trial(plan.trial.fields, str(path))
     return Planned(**own)
 
 
@@ -151,7 +165,7 @@ def read_results(directory: Path) -> list[TrialRecord]:
     records = [read_record(path) for path in (*found, *_without_plan(directory, found))]
     if not records:
         raise Missing(f"{directory} holds no trials")
-    return sorted(records, key=lambda record: (record.planned["grid"] != "golden", record.planned["name"]))
+    return sorted(records, key=lambda record: (record.planned.grid != "golden", record.planned.name))
 
 
 def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
@@ -164,31 +178,22 @@ def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:
 
 def read_record(directory: Path) -> TrialRecord:
     """One trial directory; `ValueError` where a record lacks what every reader of it needs."""
-    path = _own(directory, TRIAL)
-    planned = _read(path)
-    check_plan(planned, str(path))
+    planned = _read(Plan, _own(directory, TRIAL))
     result = read_result(directory) if (directory / RESULT).exists() else None
-    if result is not None and result["id"] != planned["id"]:
-        raise Refused(f"{directory / RESULT} is of the trial {result['id']}, {TRIAL} beside it of {planned['id']}")
+    if result is not None and result.id != planned.id:
+        raise Refused(f"{directory / RESULT} is of the trial {result.id}, {TRIAL} beside it of {planned.id}")
     return TrialRecord(path=directory, planned=planned, result=result)
 
 
-def read_result(directory: Path) -> dict[str, Any]:
+def read_result(directory: Path) -> Result:
     """What became of a trial; `LookupError` where it is not done, `ValueError` where the record is damaged."""
-    path = _own(directory, RESULT)
-    values = _read(path)
-    check_result(values, str(path))
-    return values
+    return _read(Result, _own(directory, RESULT))
 
 
-def read_failure(directory: Path) -> dict[str, Any] | None:
-    """What a trial's own process said of its end; None where it said nothing."""
+def read_failure(directory: Path) -> Failure:
+    """What a trial's own process said of its end, if anything."""
     path = directory / FAILURE
-    if not path.exists():
-        return None
-    values = read_json(path)
-    check_failure(values, str(path))
-    return values
+    return _read(Failure, path) if path.exists() else Failure()
 
 
 def _own(directory: Path, name: str) -> Path:
@@ -199,11 +204,16 @@ def _own(directory: Path, name: str) -> Path:
     return path
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(kind: type[T], path: Path) -> T:
     try:
-        return read_json(path)
+        return parse(kind, read_json(path), str(path))
     except FileNotFoundError:
         raise Missing(f"{path.parent} is not a trial directory: it has no {path.name}") from None
+
+
+def write_result(directory: Path, result: Result, *, check: Callable[[], None] | None = None) -> None:
+    """`result.json`, by which the trial is done."""
+    write_json(directory / RESULT, written(result), check=check)
 
 
 def write_failure(
@@ -211,41 +221,17 @@ def write_failure(
     outcome: str,
     reason: str,
     *,
-    strikes: Mapping[str, int] | None = None,
+    strikes: Strikes | None = None,
     total_s: float | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:
     """`result.json` of a trial whose process could not write its own: crashed, hung or error."""
-    from paftbench.environment.record import environment
-
-    planned = _read(directory / TRIAL)
-    check_plan(planned, str(directory / TRIAL))
-    trial = planned["trial"]
-    counts = {key: (strikes or {}).get(key) for key in ("drawn", "landed", "changed")}
-    metric = ("name", "direction", "chance", "untrained", "mean_model", "worst_rank", "rank0")
-    result = {
-        "schema": SCHEMA,
-        **{key: planned[key] for key in ("id", "name", "experiment", "grid", "labels")},
-        "outcome": outcome,
-        "reason": reason,
-        "bitwise_identical": None,
-        "golden_id": planned["golden_id"],
-        "metric": dict.fromkeys(metric),
-        "stopped_at": None,
-        "history": {"step": [], "mean_model": [], "worst_rank": [], "rank0": []},
-        "divergence": dict.fromkeys(("final", "max", "before_sync")),
-        "inconsistency": dict.fromkeys(("median", "max")),
-        "nsr": dict.fromkeys(("median", "max")),
-        "strikes": counts,
-        "mitigation": {"syncs": None, "periods": [], **dict.fromkeys(("bytes", "collectives", "memory_bytes"))},
-        "gradient_bytes": None,
-        "time": {
-            "step_median_s": None, "step_max_s": None, "total_s": total_s, "overhead_valid": False, "sections": {},
-        },
-        "params_sha256": [],
-        "seeds": {"seed": trial["seed"], "fault_seed": trial["fault_seed"]},
-        "data": planned["data"],
-        "parameters": None,
-        "environment": environment(),
-    }  # fmt: skip
-    write_json(directory / RESULT, result, check=check)
+    result = unmeasured(_read(Plan, directory / TRIAL), outcome, reason)
+    result = replace(
+        result,
+        strikes=strikes or result.strikes,
+        mitigation=replace(result.mitigation, periods=()),
+        time=replace(result.time, total_s=total_s, overhead_valid=False),
+        environment=present(),
+    )
+    write_result(directory, result, check=check)

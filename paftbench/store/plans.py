@@ -21,7 +21,7 @@ from paftbench.store.directory import (
     TrialRecord,
     read_record,
 )
-from paftbench.store.files import drop_temporaries, encode_line, sync, write_json
+from paftbench.store.files import drop_temporaries, encode_line, read_json, sync, write_json
 
 State = Literal["done", "stale", "error", "missing"]
 _RERUN = ".rerun-"
@@ -54,9 +54,9 @@ def state_of(record: TrialRecord | None, planned: Planned) -> State:
     """What is known of a planned trial; stale: a plugin's source has changed since."""
     if record is None or record.result is None:
         return "missing"
-    if record.result["outcome"] == "error":
+    if record.result.outcome == "error":
         return "error"
-    return "done" if record.planned["sources"] == planned.sources else "stale"
+    return "done" if record.planned.sources == planned.sources else "stale"
 
 
 def with_goldens(selected: Sequence[Planned], everything: Iterable[Planned]) -> list[Planned]:
@@ -73,8 +73,8 @@ def write_plan(directory: Path, planned: Planned, record: TrialRecord | None) ->
     new = planned.spec()
     if record is not None:
         if record.result is not None:
-            new.update(sources=record.planned["sources"], plugins=record.planned["plugins"])
-        if new == record.planned or encode_line(new) == encode_line(record.planned):
+            new.update(sources=record.planned.sources, plugins=record.planned.plugins)
+        if encode_line(new) == encode_line(read_json(directory / TRIAL)):
             return
         drop_temporaries(directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from paftbench.store.directory import FAILURE, INJECTIONS, LOG, RESULT, STEPS, TRIAL, Planned, TrialRecord, try_claim
-from paftbench.store.files import sync, write_json
+from paftbench.store.files import read_json, sync, write_json
 from paftbench.store.plans import adopt, known_record, rerun_directory, settle, state_of
 from paftbench.sweep.interrupt import deferred
 from paftbench.sweep.sweep import Policy
@@ -65,7 +65,7 @@ def _usable(source: Path, item: Planned) -> TrialRecord | None:
         record = known_record(source, item) if (source / RESULT).is_file() else None
     if record is None or state_of(record, item) != "done":
         return None
-    return record if all(record.planned[key] == getattr(item, key) for key in _JUDGED) else None
+    return record if all(getattr(record.planned, key) == getattr(item, key) for key in _JUDGED) else None
 
 
 def _copy(source: Path, directory: Path, item: Planned, policy: Policy) -> bool:
@@ -91,13 +91,12 @@ def _copy(source: Path, directory: Path, item: Planned, policy: Policy) -> bool:
 
 def _write(copy: Path, record: TrialRecord, item: Planned) -> None:
     """A whole trial directory, the result last: without it a sweep that finds the copy throws it away."""
-    assert record.result is not None
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir()
     for name in (STEPS, INJECTIONS, LOG, FAILURE):
         if (record.path / name).is_file():
             shutil.copyfile(record.path / name, copy / name)
             sync(copy / name)
-    kept = {key: record.planned[key] for key in ("sources", "plugins")}
-    write_json(copy / TRIAL, item.spec() | kept)
-    write_json(copy / RESULT, record.result | {key: getattr(item, key) for key in _NAMES})
+    write_json(copy / TRIAL, item.spec() | {"sources": record.planned.sources, "plugins": record.planned.plugins})
+    # As it stands in the file: what this version does not know is copied too.
+    write_json(copy / RESULT, read_json(record.path / RESULT) | {key: getattr(item, key) for key in _NAMES})

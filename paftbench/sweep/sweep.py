@@ -2,12 +2,13 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from paftbench.errors import Refused
+from paftbench.records.result import Result
 from paftbench.store.directory import (
     FAILURE,
     FULL,
@@ -157,8 +158,8 @@ class Sweep:
     def _launch(self, item: Planned, claim: Claim) -> None:
         directory = self.root / item.id
         golden = self.root / (item.golden_id or "")
-        result: dict[str, Any] | None = read_result(golden) if item.golden_id and (golden / RESULT).exists() else None
-        if result is not None and result["metric"][item.judge] is None:
+        result = read_result(golden) if item.golden_id and (golden / RESULT).exists() else None
+        if result is not None and result.metric.of(item.judge) is None:
             self._leave_unjudged(item, claim, result)
             return
         rerun = self._seen[item.id] is not None
@@ -171,15 +172,15 @@ class Sweep:
         (directory / FAILURE).unlink(missing_ok=True)
         full = {"part": DISK_FULL, "reason": "no room to write why the trial ended"}
         write_json(directory / FULL, full, durable=False)
-        watch = Watch(directory, item.trial.timeout_s, result)
+        watch = Watch(directory, item.trial.timeout_s, None if result is None else result.time)
         setting, torchrun = claim.lease.setting(directory), item.trial.placement == "torchrun"
         self.engine.start(directory, item.trial.processes, torchrun=torchrun, setting=setting)
         self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
 
-    def _leave_unjudged(self, item: Planned, claim: Claim, golden: Mapping[str, Any]) -> None:
+    def _leave_unjudged(self, item: Planned, claim: Claim, golden: Result) -> None:
         """A trial that nothing can be compared with: an error, so that --retry-errors runs it after its golden run."""
         if self._seen[item.id] is None:
-            reason = f"not run: its golden run {golden['name']} ended in {golden['outcome']}, nothing to judge it by"
+            reason = f"not run: its golden run {golden.name} ended in {golden.outcome}, nothing to judge it by"
             write_plan(self.root / item.id, item, None)
             write_failure(self.root / item.id, "error", reason)
         claim.release()
@@ -248,10 +249,11 @@ class Sweep:
         self._stopping |= finished.outcome == "error" and self.policy.stop_at_error
         self.report(finished)
 
-    def _finished(self, item: Planned, result: Mapping[str, Any], seconds: float, by: By = "this") -> Finished:
+    def _finished(self, item: Planned, result: Result, seconds: float, by: By = "this") -> Finished:
         log = self.root / item.id / LOG
-        reason = result.get("reason")
-        return Finished(planned=item, outcome=result["outcome"], reason=reason, seconds=seconds, log=log, by=by)
+        return Finished(
+            planned=item, outcome=result.outcome, reason=result.reason, seconds=seconds, log=log, by=by
+        )  # fmt: skip
 
     def _note(self, finished: Finished) -> None:
         self.errors.pop(finished.planned.id, None)

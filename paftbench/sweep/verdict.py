@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from paftbench.process import ending_of
+from paftbench.records.result import Strikes
 from paftbench.store.directory import INJECTIONS, LOG, STEPS, read_failure, read_lines
 from paftbench.sweep.engines.engine import SERVER_LOST, Ending
 
@@ -27,7 +28,7 @@ class Verdict:
 
     outcome: str
     reason: str
-    strikes: dict[str, int]
+    strikes: Strikes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Ver
 
     `OSError` where the disk is full, which is no verdict on the trial.
     """
-    strikes, unreadable = dict[str, int](), ""
+    strikes, unreadable = Strikes(), ""
     try:
         strikes = strikes_in(directory, before)
     except (OSError, ValueError) as error:
@@ -85,7 +86,7 @@ def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Ver
     if isinstance(ending, Overdue):
         outcome, reason = str(ending.outcome), ending.reason
     else:
-        outcome, reason = _ended(directory, ending, strikes)
+        outcome, reason, strikes = _ended(directory, ending, strikes)
         if signal.SIGKILL.name in reason and before.memory_kills not in (None, memory_kills()):
             outcome, reason = "error", f"{reason}; meanwhile memory was short, and the kernel killed processes for it"
     if unreadable:
@@ -93,22 +94,22 @@ def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Ver
     return Verdict(outcome=outcome, reason=reason, strikes=strikes)
 
 
-def _ended(directory: Path, ending: Ending, strikes: dict[str, int]) -> tuple[str, str]:
-    """Outcome and reason of a trial that ended by itself; what it knows of its strikes is added to `strikes`."""
+def _ended(directory: Path, ending: Ending, strikes: Strikes) -> tuple[str, str, Strikes]:
+    """Outcome and reason of a trial that ended by itself, and its strikes: what it says where its logs say nothing."""
     if ending == SERVER_LOST:
-        return "error", f"ended with the server that trials are forked from{_NO_WORD}"
-    failure = read_failure(directory) or {}
-    if failure.get("part") == DISK_FULL:
+        return "error", f"ended with the server that trials are forked from{_NO_WORD}", strikes
+    failure = read_failure(directory)
+    if failure.part == DISK_FULL:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
-    struck = max([int(failure.get("strikes") or 0), *strikes.values()])
-    if not strikes:
-        strikes.update(drawn=struck, landed=struck)
+    struck = max(failure.strikes, strikes.drawn or 0, strikes.landed or 0)
+    if strikes == Strikes():
+        strikes = Strikes(drawn=struck, landed=struck)
     if killed := _killed_rank(directory):
         # What the other ranks say then is only that it is gone.
-        return "crashed" if struck else "error", f"{killed}{_NO_WORD}"
-    ours = failure.get("part") is not None
-    reason = str(failure.get("reason") or f"{ending_of(ending)}{_NO_WORD}")
-    return "crashed" if struck and not ours else "error", reason
+        return "crashed" if struck else "error", f"{killed}{_NO_WORD}", strikes
+    ours = failure.part is not None
+    reason = failure.reason or f"{ending_of(ending)}{_NO_WORD}"
+    return "crashed" if struck and not ours else "error", reason, strikes
 
 
 def _killed_rank(directory: Path) -> str | None:
@@ -119,13 +120,13 @@ def _killed_rank(directory: Path) -> str | None:
     return f"rank {found['rank']} {ending_of(-int(found['signal']))}" if found else None
 
 
-def strikes_in(directory: Path, before: Before) -> dict[str, int]:
+def strikes_in(directory: Path, before: Before) -> Strikes:
     """Strikes that the logs of a trial show since it started: drawn by its steps, landed by its injections."""
-    counts = {}
+    drawn, landed = None, None
     steps, injections = directory / STEPS, directory / INJECTIONS
     if stamp_of(steps) not in (None, before.stamps[0]):
-        counts["drawn"] = sum(int(row.get("strikes") or 0) for row in read_lines(steps))
+        drawn = sum(int(row.get("strikes") or 0) for row in read_lines(steps))
     if stamp_of(injections) not in (None, before.stamps[1]):
         rows = (row for row in read_lines(injections) if row.get("landed"))
-        counts["landed"] = sum(1 if row.get("index") is not None else int(row.get("elements") or 1) for row in rows)
-    return counts
+        landed = sum(1 if row.get("index") is not None else int(row.get("elements") or 1) for row in rows)
+    return Strikes(drawn=drawn, landed=landed)

@@ -2,8 +2,8 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
+from paftbench.records.result import Time
 from paftbench.store.directory import STEPS
 from paftbench.sweep.verdict import Before, Overdue, stamp_of
 
@@ -15,18 +15,17 @@ _PAUSE_S = 2.0  # between two looks, at most: who was away for longer was stoppe
 class Watch:
     """Watches one trial, asked again and again.
 
-    `golden` is the result of its golden run, if there is one; before the first step, a start as long as the whole
+    `golden` is how long its golden run took, if there is one; before the first step, a start as long as the whole
     golden run is allowed.
     """
 
-    def __init__(self, directory: Path, timeout_s: float, golden: dict[str, Any] | None) -> None:
+    def __init__(self, directory: Path, timeout_s: float, golden: Time | None) -> None:
         self.before = Before.of(directory)
         self._steps = directory / STEPS
         self._timeout_s = timeout_s
-        times = (golden or {}).get("time") or {}
-        slowest, total = times.get("step_max_s"), times.get("total_s")
-        self._limit_s = None if slowest is None else max(HANG_FLOOR_S, HANG_FACTOR * slowest)
-        self._start_s = None if self._limit_s is None else max(self._limit_s, total or 0.0)
+        times = golden or Time()
+        self._limit_s = None if times.step_max_s is None else max(HANG_FLOOR_S, HANG_FACTOR * times.step_max_s)
+        self._start_s = None if self._limit_s is None else max(self._limit_s, times.total_s or 0.0)
         self._seen = stamp_of(self._steps)
         self._began = self._stepped = False
         self._looked = time.monotonic()

@@ -69,7 +69,7 @@ def test_drawing_leaves_matplotlibs_settings_alone(sweep: Path) -> None:
 
 def test_the_overview_shows_a_row_per_fault_family_at_its_largest_degree(sweep: Path) -> None:
     shown = hardest(panels(load(sweep)))
-    assert [(panel.grid, panel.lead.trial["faults"][0]["degree"]) for panel in shown] == [
+    assert [(panel.grid, panel.lead.trial.faults[0].degree) for panel in shown] == [
         ("noise", 0.03), ("flips", 0.01), ("gpt2", 0.001), ("llama2", 0.001),
     ]  # fmt: skip
     assert list(shown[1].series) == ["golden", "ddp", "paft_sync", "clip_paft_sync", "averaging_limit"]
@@ -220,7 +220,8 @@ def test_the_closed_form_is_drawn_where_it_applies_and_nowhere_else(sweep: Path)
         if form is not None and run.mitigation == "ddp":
             assert np.allclose(form[1], trace(run).spread, rtol=1e-3)  # the builder leaves weight decay out
     run = next(run for run in loaded.selected if run.grid == "noise" and run.mitigation == "ddp")
-    planned = {**run.planned, "trial": {**run.trial, "faults": [{**run.trial["faults"][0], "ranks": [1]}]}}
+    fault = replace(run.trial.faults[0], ranks=(1,))
+    planned = replace(run.planned, trial=replace(run.trial, faults=(fault,)))
     assert closed_form(replace(run, record=replace(run.record, planned=planned))) is None
 
 

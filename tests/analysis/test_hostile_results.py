@@ -88,7 +88,7 @@ def test_a_file_of_a_trial_that_leads_out_is_not_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     for name in ("trial.json", "result.json", "steps.jsonl", "injections.jsonl", "log.txt"):
         copy = Path(shutil.copytree(directory, tmp_path / name))
-        path = next(path for path in copy.glob("*/") if read_record(path).result["outcome"] == "crashed") / name  # type: ignore[index]
+        path = next(path for path in copy.glob("*/") if read_record(path).result.outcome == "crashed") / name  # type: ignore[union-attr]
         secret.write_text(path.read_text() if path.exists() else "secret\n")
         path.unlink(missing_ok=True)
         path.symlink_to(secret)

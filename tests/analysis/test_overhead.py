@@ -26,7 +26,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_of(sweep: Path, mitigation: str, world_size: int = 2) -> Run:
     return next(
-        run for run in load(sweep).selected if run.mitigation == mitigation and run.trial["world_size"] == world_size
+        run for run in load(sweep).selected if run.mitigation == mitigation and run.trial.world_size == world_size
     )
 
 

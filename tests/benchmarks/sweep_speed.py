@@ -142,7 +142,7 @@ def outcomes(root: Path) -> dict[str, tuple[str, float]]:
     from paftbench.store.directory import read_results
 
     records = [record for record in read_results(root) if record.result is not None]
-    return {r.planned["name"]: (r.result["outcome"], r.result["metric"]["worst_rank"]) for r in records if r.result}
+    return {r.planned.name: (r.result.outcome, r.result.metric.worst_rank) for r in records if r.result}
 
 
 def measure(torchrun_trials: int | None = None) -> dict[str, Any]:

@@ -178,8 +178,8 @@ def test_a_users_fault_model_runs_from_its_file(
     (tmp_path / "negate.py").write_text(FAULT_PLUGIN)
     fault = "faults=[{name: noise, model: negate, degree: 1e-1}]"
     assert paftbench("run", small, fault, "--plugin", tmp_path / "negate.py", "--out", tmp_path / "runs") == 0
-    results = [record.result for record in read_results(tmp_path / "runs" / "small") if record.planned["golden_id"]]
-    assert len(results) == 2 and all(result and result["strikes"]["landed"] > 0 for result in results)
+    results = [record.result for record in read_results(tmp_path / "runs" / "small") if record.planned.golden_id]
+    assert len(results) == 2 and all(result and (result.strikes.landed or 0) > 0 for result in results)
     capsys.readouterr()
     assert paftbench("ls", "fault-models", "negate", "--json", "--plugin", tmp_path / "negate.py") == 0
     assert [field["name"] for field in json.loads(capsys.readouterr().out)["fields"]] == ["degree", "unit"]

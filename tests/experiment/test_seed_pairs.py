@@ -14,7 +14,7 @@ from paftbench.experiment.file import parse_experiment
 from paftbench.gate import sweep_of
 from paftbench.gate.baseline import check_fits, make, read, write
 from paftbench.records.seeds import Seed, parse_seed
-from paftbench.store.directory import Planned, read_record, write_planned
+from paftbench.store.directory import Planned, read_result, write_planned
 from paftbench.trial import run_trial
 
 PAIRS = "[[0, 100], [0, 101], [0, 102], [1, 100]]"
@@ -101,9 +101,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sweep_in(folder: Path, seeds: str = PAIRS) -> Sweep:
-    plans = [item.spec() for item in plan(load(str(folder / "pairs.yaml")), [f"seeds={seeds}"])]
-    found = {own["id"]: folder / "pairs" / own["id"] for own in plans}
-    results = {id: read_record(path).result or {} for id, path in found.items() if path.is_dir()}
+    plans = [item.plan() for item in plan(load(str(folder / "pairs.yaml")), [f"seeds={seeds}"])]
+    found = {own.id: folder / "pairs" / own.id for own in plans}
+    results = {id: read_result(path) for id, path in found.items() if path.is_dir()}
     return sweep_of(folder / "pairs", plans, results)
 
 
@@ -126,7 +126,7 @@ def test_runs_are_paired_with_plain_ddp_of_the_same_pair_and_golden_of_the_same_
         golden, ddp = sweep.golden(run), sweep.ddp(run)
         assert golden is not None and golden.seed == run.seed
         if run.faulty:
-            assert ddp is not None and ddp.sample == run.sample and not ddp.trial["mitigations"]
+            assert ddp is not None and ddp.sample == run.sample and not ddp.trial.mitigations
             assert isinstance(gap_closed(sweep, run, "mean_model"), float | str)
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import pytest
 from support.synthetic_results import FAULT, GPT2, MITIGATIONS, RESNET, cell, golden, identity, spec, write_trial
 
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.experiment import load, plan
 from paftbench.gate import Finding, judged, sweep_of, verdict_of
 from paftbench.gate.rule import Bound, Sample, judge, resolvable, seeds_to_tell
 from paftbench.gate.selecting import select
 from paftbench.gate.trajectory import tail_of
 from paftbench.gate.values import READERS
 from paftbench.records.expectation import MEASURES, OUTCOME, Expectation
-from paftbench.store.directory import read_results
+from paftbench.records.plan import VIEWS
+from paftbench.records.result import History, unmeasured
+from paftbench.store.directory import TrialRecord, read_results
 
 UNTRAINED = {"step": [0], "mean_model": [0.1], "worst_rank": [0.1], "rank0": [0.1]}
 
@@ -321,9 +325,10 @@ def test_labels_compare_as_numbers_and_yardsticks_are_selected_by_name_only(tmp_
 
 
 def a_run(steps: Sequence[int], values: Sequence[float]) -> Run:
-    history = {"step": list(steps), "worst_rank": list(values)}
-    result = {"outcome": "masked", "history": history}
-    return Run(record=type("Record", (), {"planned": {"judge": "worst_rank", "trial": {}}, "result": result})())
+    planned = plan(load("ci/quick"))[0].plan()
+    history = History(step=tuple(steps), **dict.fromkeys(VIEWS, tuple(values)))
+    result = replace(unmeasured(planned, "crashed"), history=history)
+    return Run(record=TrialRecord(path=Path(), planned=planned, result=result))
 
 
 def test_the_tail_is_the_last_fifth_of_evaluations_at_least_one_never_the_untrained() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from paftbench.gate import bound, exact, sweep_of
 from paftbench.gate.baseline import check_fits, make, read, write
 from paftbench.gate.finding import Finding
 from paftbench.gate.trajectory import end_of, machine_of, tail_of, windows_of
+from paftbench.records.environment import Environment
+from paftbench.records.result import Metric, Strikes, unmeasured
 from paftbench.records.trial import LrSchedule
-from paftbench.store.directory import read_record, read_results, write_json, write_planned
+from paftbench.store.directory import read_result, read_results, write_json, write_planned
 from paftbench.store.files import read_json
 from paftbench.theory import drift
 from paftbench.training.optimizers import lr_at
@@ -66,7 +69,8 @@ def test_worse_is_up_or_down_by_each_cells_own_metric(tmp_path: Path) -> None:
                 write_trial(tmp_path / name, trial, grid=grid, labels={"mitigation": "ddp"}, metric_name=metric,
                             curve=curve, drawn=5)  # fmt: skip
         records = read_results(tmp_path / name)
-        return sweep_of(tmp_path / name, [one.planned for one in records], {one.id: one.result for one in records})
+        results = {one.id: one.result for one in records if one.result}
+        return sweep_of(tmp_path / name, [one.planned for one in records], results)
 
     write(tmp_path / "b.json", make(sweep("then", 0.9, 2.0)))
     for name, accuracy, loss, verdicts in (("up", 0.95, 2.1, ["pass", "fail"]), ("down", 0.8, 1.9, ["fail", "pass"])):
@@ -139,7 +143,8 @@ def test_a_quarter_more_overhead_fails_where_it_was_timed(tmp_path: Path) -> Non
         cell(tmp_path / name, "ddp", [0.9] * 3, step_s=0.1, **timed)
         cell(tmp_path / name, "paft_sync", [0.98] * 3, step_s=step_s, **timed)
         records = read_results(tmp_path / name)
-        return sweep_of(tmp_path / name, [one.planned for one in records], {one.id: one.result for one in records})
+        results = {one.id: one.result for one in records if one.result}
+        return sweep_of(tmp_path / name, [one.planned for one in records], results)
 
     write(tmp_path / "b.json", make(sweep("then", 0.11)))
     for step_s, verdict in ((0.12, "pass"), (0.15, "fail")):
@@ -154,8 +159,8 @@ def test_what_others_are_measured_by_is_not_held(ran: Path) -> None:
 def test_plain_ddp_is_held_where_nothing_mitigates(tmp_path: Path) -> None:
     path = tmp_path / "alone.yaml"
     path.write_text(YAML.replace("        paft_sync: {mitigations: [{name: paft_sync, period: 2}]}\n", ""))
-    specs = [item.spec() for item in plan(load(str(path)))]
-    assert [cell.text for cell in bound.held(sweep_of(tmp_path, specs, {}))] == ["golden", "ddp"]
+    plans = [item.plan() for item in plan(load(str(path)))]
+    assert [cell.text for cell in bound.held(sweep_of(tmp_path, plans, {}))] == ["golden", "ddp"]
 
 
 def test_exact_names_the_first_window_that_differs(folder: Path) -> None:
@@ -217,8 +222,8 @@ def test_half_the_synchronisations_are_beyond_the_factor_of_divergence() -> None
 
 def test_the_committed_baseline_is_of_the_shipped_experiment() -> None:
     """That it is also what the code gives is for `make gate`, which trains."""
-    specs = [item.spec() for item in plan(load("ci/quick"))]
-    check_fits(read(ROOT / "results" / "baselines" / "ci-quick.json"), sweep_of(Path("."), specs, {}), "")
+    plans = [item.plan() for item in plan(load("ci/quick"))]
+    check_fits(read(ROOT / "results" / "baselines" / "ci-quick.json"), sweep_of(Path("."), plans, {}), "")
 
 
 @pytest.mark.parametrize("part", ["processor", "bits", "switches"])
@@ -226,9 +231,15 @@ def test_the_committed_baseline_holds_no_other_machine_to_its_bits(part: str) ->
     """Versions and capability as here, another processor: every trial has other bits, and none is called a failure."""
     baseline = read(ROOT / "results" / "baselines" / "ci-quick.json")
     there = environment() | {part: {"model": "AMD EPYC", "convolution": "0", "ONEDNN_MAX_CPU_ISA": "AVX2"}}
-    specs = [item.spec() for item in plan(load("ci/quick"))]
-    result = {"outcome": "masked", "environment": there, "strikes": {"drawn": 1, "landed": 1, "changed": 1}}
-    found = exact.compare_bits(baseline, sweep_of(Path("."), specs, {own["id"]: result for own in specs}))
+    plans = [item.plan() for item in plan(load("ci/quick"))]
+    ran = replace(
+        unmeasured(plans[0], "crashed"),
+        environment=Environment(fields=there),
+        outcome="masked",
+        strikes=Strikes(drawn=1, landed=1, changed=1),
+        metric=Metric(name="loss", direction="min", chance=1.0, mean_model=1.0, worst_rank=1.0, rank0=1.0),
+    )
+    found = exact.compare_bits(baseline, sweep_of(Path("."), plans, {own.id: ran for own in plans}))
     assert [one.verdict for one in found] == ["inconclusive"]
     assert part in {name.partition(".")[0] for name in differs(baseline.machine, machine(there, "cpu"))}
 
@@ -243,11 +254,10 @@ def test_a_random_run_of_the_committed_baseline_comes_out_again(tmp_path: Path) 
         (tmp_path / item.golden_id).mkdir()
         write_json(tmp_path / item.golden_id / "result.json", whole_result({**item.spec(), "id": item.golden_id}))
     assert run_trial(tmp_path / item.id) == 0
-    result = read_record(tmp_path / item.id).result or {}
-    (run,) = sweep_of(tmp_path, [item.spec()], {item.id: result}).selected
+    (run,) = sweep_of(tmp_path, [item.plan()], {item.id: read_result(tmp_path / item.id)}).selected
     then = baseline.entry(run)
     if not differs(baseline.machine, machine_of(run)):
         assert [window.sha256 for window in windows_of(run)] == list(then.windows) and end_of(run) == then.end
     else:
-        most = allowed(script().kind_of(item.spec()["trial"], result))["metric"]
+        most = allowed(script().kind_of(item.spec()["trial"], read_json(tmp_path / item.id / "result.json")))["metric"]
         assert tail_of(run) == pytest.approx(then.quality, abs=most)

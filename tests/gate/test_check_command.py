@@ -47,8 +47,8 @@ def test_an_unchanged_sweep_passes_in_both_modes(ran: Path, capsys: pytest.Captu
         (lambda b: b["cells"].pop("noise/ddp"), "has no trial noise/ddp/s0; make it anew with: paftbench check"),
         (lambda b: b["cells"]["golden"]["seeds"].pop("2"), "has no trial golden/s2"),
         (lambda b: b["cells"]["golden"]["seeds"].update({"7": b["cells"]["golden"]["seeds"]["1"]}), "golden/s7, which"),
-        (lambda b: b.pop("cells"), "is no baseline: it lacks 'cells'"),
-        (lambda b: b["cells"]["golden"]["seeds"]["0"].pop("end"), "golden/s0 lacks 'end'"),
+        (lambda b: b.pop("cells"), "b.json lacks 'cells'"),
+        (lambda b: b["cells"]["golden"]["seeds"]["0"].pop("end"), "b.json: cells.golden.seeds.0 lacks 'end'"),
     ],
 )
 def test_a_baseline_of_something_else_is_refused_before_anything_runs(
@@ -220,12 +220,15 @@ def test_a_trial_whose_strike_count_is_gone_passes_no_gate(folder: Path, capsys:
     [
         (
             lambda b: b["cells"]["golden"]["seeds"]["0"].update(quality="x"),
-            "golden/s0: quality must be a number or null",
+            "cells.golden.seeds.0.quality must be a number, got 'x'",
         ),
-        (lambda b: b["cells"]["golden"]["seeds"]["0"].update(windows=[3]), "windows must hold text each, got 3"),
-        (lambda b: b["cells"]["golden"]["seeds"].update({"²": {}}), "golden/s² lacks 'outcome'"),
-        (lambda b: b["cells"].update(golden=None), "cell golden must be a mapping, got None"),
-        (lambda b: b.update(data={"none": 3}), "data must hold text each, got 3"),
+        (
+            lambda b: b["cells"]["golden"]["seeds"]["0"].update(windows=[3]),
+            "cells.golden.seeds.0.windows[0] must be text, got 3",
+        ),
+        (lambda b: b["cells"]["golden"]["seeds"].update({"²": {}}), "cells.golden.seeds.² lacks 'outcome'"),
+        (lambda b: b["cells"].update(golden=None), "cells.golden must be a mapping, got None"),
+        (lambda b: b.update(data={"none": 3}), "data.none must be text, got 3"),
     ],
 )
 def test_a_damaged_baseline_is_one_line(

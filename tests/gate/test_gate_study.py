@@ -16,7 +16,7 @@ from support.reruns import allowed
 from paftbench.analysis.stats import wilson
 from paftbench.environment.machine import differs, machine
 from paftbench.experiment import load, plan
-from paftbench.store.directory import read_record, write_planned
+from paftbench.store.directory import write_planned
 from paftbench.store.files import read_json
 from paftbench.trial import run_trial
 
@@ -66,7 +66,7 @@ def test_the_study_counts_false_alarms_and_finds_what_is_worse(
             directory = tmp_path / item.id
             write_planned(directory, item)
             assert run_trial(directory) == 0
-        results = {item.id: read_record(tmp_path / item.id).result for item in items}
+        results = {item.id: read_json(tmp_path / item.id / "result.json") for item in items}
         trained[name] = script.Trained(root=tmp_path, plans=[item.spec() for item in items], results=results)
     found = script.study(trained, 2)
     (shipped, *_), (_, by_one, *_) = found["shifts"][0]["gates"], found["shifts"][-1]["gates"]

@@ -101,9 +101,9 @@ def test_chosen_periods_are_those_of_the_decisions(sweeps: Path) -> None:
     directory = sweeps / "small" / "table1"
     for id, word in (("std_1e-3/period", "same direction"), ("std_1e-2/period", "same direction")):
         assert judged(directory, f"table1/{id}").word == word
-    run = next(r for r in load(directory).selected if r.mitigation == "paft" and field(r.trial, DEGREE) == 1e-2)
+    run = next(r for r in load(directory).selected if r.mitigation == "paft" and field(r.trial.fields, DEGREE) == 1e-2)
     steps, periods = chosen(run)
-    rows = [row["decision"]["period"] for row in run.steps() if row["decision"]]
+    rows = [row.decision.period for row in run.steps() if row.decision]
     assert periods == rows and steps[0] == 10 and set(periods) <= {2.0, 3.0, 10.0}
 
 

@@ -85,7 +85,7 @@ def test_items_run_once_share_their_trials_and_are_drawn_and_judged(
     # The golden run and plain DDP are in both, PAFT in figure 5a alone.
     assert "fig2a:\n3 trials, 0 already done" in err and "3 trials are those of other items, copied" in err
     assert len(read_results(root / "fig2a")) == 3 and len(read_results(root / "fig5a")) == 5
-    assert {record.planned["experiment"] for record in read_results(root / "fig5a")} == {"paper/fig5a"}
+    assert {record.planned.experiment for record in read_results(root / "fig5a")} == {"paper/fig5a"}
     for item in ("fig2a", "fig5a"):
         directory = root / item
         assert (directory / "figures" / f"{item}.png").read_bytes().startswith(b"\x89PNG")
@@ -141,7 +141,7 @@ def test_scales_do_not_mix(tmp_path: Path) -> None:
     assert paper(*small) == 0 and paper(*small, "epochs=null", "--scale", "paper") == 0
     assert len(read_results(tmp_path / "paper" / "fig2a")) == 2
     records = read_results(tmp_path / "paper" / "scale-paper" / "fig2a")
-    assert len(records) == 2 and {record.planned["trial"]["batch_per_rank"] for record in records} == {128}
+    assert len(records) == 2 and {record.planned.trial.batch_per_rank for record in records} == {128}
 
 
 def test_variants_of_an_item_do_not_mix_but_parts_of_it_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,5 +66,5 @@ def test_table_3_starts_at_the_papers_scale_as_processes_of_ddp(tmp_path: Path) 
     given = [*narrowed, "workload.data=digits", "world_size=2", "batch_per_rank=2"]
     assert exit_code(["paper", "table3", "--scale", "paper", "--out", str(tmp_path), *given]) == 0
     (record,) = read_results(tmp_path / "paper" / "scale-paper" / "table3")
-    assert record.result is not None and record.result["time"]["overhead_valid"]
-    assert record.planned["trial"]["placement"] == "torchrun" and record.planned["trial"]["procs"] == 2
+    assert record.result is not None and record.result.time.overhead_valid
+    assert record.planned.trial.placement == "torchrun" and record.planned.trial.procs == 2

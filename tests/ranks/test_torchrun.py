@@ -1,11 +1,11 @@
 """The torchrun command itself, on whole trials: the same bits and records as one process."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from paftbench.cli.main import exit_code
+from paftbench.records.result import Result
 from paftbench.store.directory import TrialRecord, read_results
 
 EXPERIMENT = """
@@ -45,18 +45,18 @@ def test_torchrun_gives_the_bits_and_strikes_of_one_process(tmp_path: Path, grid
     chosen = "hybrid or four and virtual" if grid == "hybrid" else grid
     assert exit_code(["run", str(tmp_path / "same.yaml"), "--out", str(tmp_path), "-j", "2", "-k", chosen]) == 0
     records = read_results(tmp_path / "same")
-    trials = {(record.planned["grid"], record.planned["trial"]["placement"]): record for record in records}
+    trials = {(record.planned.grid, record.planned.trial.placement): record for record in records}
     whole, apart = trials["four" if grid == "hybrid" else grid, "virtual"], trials[grid, "torchrun"]
-    assert result(whole)["strikes"]["landed"] > 0 and result(whole)["mitigation"]["syncs"] >= 3
+    assert (result(whole).strikes.landed or 0) > 0 and (result(whole).mitigation.syncs or 0) >= 3
     for key in ("params_sha256", "strikes", "metric", "mitigation", "gradient_bytes"):
-        assert result(apart)[key] == result(whole)[key], key
-    assert any(row["decision"] for row in whole.steps()) == (grid != "two")
+        assert getattr(result(apart), key) == getattr(result(whole), key), key
+    assert any(row.decision for row in whole.steps()) == (grid != "two")
     assert text(apart.path, "injections.jsonl") == text(whole.path, "injections.jsonl")
     for key in ("loss", "decision"):
-        assert [row[key] for row in apart.steps()] == [row[key] for row in whole.steps()], key
+        assert [getattr(row, key) for row in apart.steps()] == [getattr(row, key) for row in whole.steps()], key
 
 
-def result(record: TrialRecord) -> dict[str, Any]:
+def result(record: TrialRecord) -> Result:
     assert record.result is not None
     return record.result
 

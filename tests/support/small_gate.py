@@ -11,7 +11,7 @@ from paftbench.analysis.runs import Sweep
 from paftbench.cli.main import exit_code
 from paftbench.experiment import load, plan
 from paftbench.gate import sweep_of
-from paftbench.store.directory import read_json, read_record, write_json, write_planned
+from paftbench.store.directory import read_json, read_result, write_json, write_planned
 from paftbench.trial import run_trial
 
 YAML = """
@@ -83,6 +83,6 @@ def spoil(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) -> N
 
 
 def sweep_in(folder: Path) -> Sweep:
-    plans = [item.spec() for item in plan(load(str(folder / "small.yaml")))]
-    results = {own["id"]: read_record(folder / "small" / own["id"]).result or {} for own in plans}
+    plans = [item.plan() for item in plan(load(str(folder / "small.yaml")))]
+    results = {own.id: read_result(folder / "small" / own.id) for own in plans}
     return sweep_of(folder / "small", plans, results)

@@ -18,6 +18,7 @@ from support.whole_result import whole_result
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.process import ending_of
+from paftbench.records.result import Strikes, Time
 from paftbench.store.directory import Planned, read_json, read_results, try_claim, write_json
 from paftbench.store.plans import known_record, state_of
 from paftbench.sweep import verdict, watch
@@ -157,17 +158,17 @@ def test_rows_of_an_interrupted_run_are_no_steps_of_the_next(tmp_path: Path) -> 
     time.sleep(0.01)
     overdue = watched.overdue()
     assert overdue is not None and overdue.outcome == "error"
-    assert verdict.strikes_in(tmp_path, watched.before) == {}
+    assert verdict.strikes_in(tmp_path, watched.before) == Strikes()
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 1}\n{"step": 1, "strikes": 1}\n')
     overdue = watched.overdue()
     assert overdue is not None and overdue.outcome == "hung"
-    assert verdict.strikes_in(tmp_path, watched.before) == {"drawn": 2}
+    assert verdict.strikes_in(tmp_path, watched.before) == Strikes(drawn=2)
 
 
 def test_a_sweep_that_was_stopped_does_not_take_its_own_pause_for_a_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = watch.Watch(tmp_path, 60.0, {"time": {"step_max_s": 0.1, "total_s": 1.0}})
+    watched = watch.Watch(tmp_path, 60.0, Time(step_max_s=0.1, total_s=1.0))
     assert watched.overdue() is None
     real = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: real() + 3600)
@@ -235,7 +236,7 @@ def test_a_renamed_cell_keeps_its_result_under_the_new_name(
     run(tmp_path, planned, engine)
     renamed = [replace(item, name=f"new/{item.name}") for item in planned]
     assert run(tmp_path, renamed, engine) == []
-    assert all(record.planned["name"].startswith("new/") for record in read_results(tmp_path))
+    assert all(record.planned.name.startswith("new/") for record in read_results(tmp_path))
 
 
 def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(

@@ -86,7 +86,7 @@ def complete(path: Path, root: Path) -> None:
     records = read_results(root)
     assert [record.id for record in records] == [record.path.name for record in records]
     assert sorted(record.id for record in records) == sorted(item.id for item in plan(load(str(path))))
-    assert all(record.result is not None and record.result["outcome"] != "error" for record in records)
+    assert all(record.result is not None and record.result.outcome != "error" for record in records)
     assert [item for item in root.rglob("*") if item.name.startswith(".")] == []
 
 
@@ -123,8 +123,8 @@ def test_a_kill_among_the_processes_of_torchrun_leaves_none_of_them(
         hit = struck is not None and kill(struck)
         code = command.wait()
     (record,) = read_results(root)
-    assert record.result is not None and code == (record.result["outcome"] == "error")
-    assert not hit or "killed by SIGKILL" in record.result["reason"]
+    assert record.result is not None and code == (record.result.outcome == "error")
+    assert not hit or "killed by SIGKILL" in (record.result.reason or "")
 
 
 def test_a_process_whose_parent_ended_before_it_asked_ends_too() -> None:

@@ -64,11 +64,11 @@ def test_a_copy_is_a_complete_trial_of_the_sweep_it_goes_to(tmp_path: Path, firs
     assert share(second, items, Policy(), siblings_of(second)) == {item.id for item in items}
     assert states(second, items) == ["done", "done"] and hidden(tmp_path) == []
     for item in items:
-        record, original = read_record(second / item.id), read_record(first / item.id)
-        assert record.planned == json.loads(json.dumps(item.spec()))
+        record, original = read_record(second / item.id), read_json(first / item.id / "result.json")
+        assert read_json(record.path / "trial.json") == json.loads(json.dumps(item.spec()))
         names = {key: getattr(item, key) for key in ("name", "experiment", "grid", "labels", "golden_id")}
         assert names["experiment"] == "paper/second"
-        assert json.dumps(record.result) == json.dumps(original.result | names)
+        assert json.dumps(read_json(record.path / "result.json")) == json.dumps(original | names)
         assert list(read_lines(record.path / "steps.jsonl")) == [{"step": 0}]
         assert list(read_lines(record.path / "injections.jsonl")) == [{"step": 0, "rank": 1}]
         assert (record.path / "log.txt").read_text() == "a line\n"

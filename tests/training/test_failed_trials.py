@@ -45,7 +45,7 @@ def outcome(directory: Path, **fields: Any) -> tuple[str, str]:
     planned(directory, **fields)
     assert run_trial(directory) == 1 and not (directory / "result.json").exists()
     found = verdict_of(directory, 1, Before())
-    assert found.strikes["landed"] > 0
+    assert found.strikes.landed > 0
     return found.outcome, found.reason
 
 
@@ -91,7 +91,7 @@ def test_what_the_training_raises_before_any_strike_is_an_error(
     planned(tmp_path / "aa")
     assert run_trial(tmp_path / "aa") == 1
     found = verdict_of(tmp_path / "aa", 1, Before())
-    assert (found.outcome, found.reason, found.strikes["landed"]) == ("error", "ValueError: at once", 0)
+    assert (found.outcome, found.reason, found.strikes.landed) == ("error", "ValueError: at once", 0)
 
 
 def test_a_word_about_memory_in_a_users_message_is_no_lack_of_memory(tmp_path: Path) -> None:
@@ -205,6 +205,6 @@ def test_a_mitigation_that_fails_inside_ddps_backward_is_an_error_too(tmp_path: 
     (tmp_path / "slipping.yaml").write_text(TORCHRUN)
     plugin = ["--plugin", str(tmp_path / "slipping.py")]
     assert exit_code(["run", str(tmp_path / "slipping.yaml"), "--out", str(tmp_path), *plugin]) == 1
-    results = [record.result or {} for record in read_results(tmp_path / "slipping")]
-    assert [result["outcome"] for result in results] == ["error"] * 2
-    assert all(result["reason"].startswith("ValueError: a slip") for result in results)
+    results = [record.result for record in read_results(tmp_path / "slipping")]
+    assert [result and result.outcome for result in results] == ["error"] * 2
+    assert all(result and (result.reason or "").startswith("ValueError: a slip") for result in results)

@@ -77,7 +77,7 @@ def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, Look], scale: S
     if golden:
         axes.axhspan(min(golden), max(golden), color="#d9d9d9", zorder=1, linewidth=0)
         axes.axhline(float(np.mean(golden)), linewidth=1.0, **look["golden"].of_line())
-    chance = ladder.panel.lead.get("metric", "chance")
+    chance = ladder.panel.lead.found.metric.chance
     if chance is not None and scale.low <= chance <= scale.high:
         axes.axhline(chance, color=GREY, linewidth=0.8, linestyle=":", zorder=1.5)
         drawn.add(CHANCE)

@@ -42,7 +42,7 @@ class Bar:
 
     @property
     def plain(self) -> bool:
-        return not self.runs[0].trial.get("mitigations")
+        return not self.runs[0].trial.mitigations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def rows_of(sweep: Sweep) -> list[Row]:
             runs, ratios = zip(*timed, strict=True)
             panel = Panel(sweep=sweep, grid=cell.grid, series={"": runs})
             title = f"{panel.workload}: {panel.kind}{panel.caveat}"
-            bar = Bar(name=_name(cell), world_size=runs[0].trial["world_size"], runs=runs, ratios=ratios)
+            bar = Bar(name=_name(cell), world_size=runs[0].trial.world_size, runs=runs, ratios=ratios)
             groups.setdefault(title, []).append(bar)
     rows = [Row(title=title, bars=_pooled(bars)) for title, bars in groups.items()]
     return [row for row in rows if any(not bar.plain for bar in row.bars)]

@@ -15,7 +15,6 @@ from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, panels
 from paftbench.analysis.runs import Run, Sweep
-from paftbench.records.shape import FINITE
 
 COLUMNS = 4
 Deciding = Mapping[str, Sequence[Run]]
@@ -60,7 +59,7 @@ def deciding(panel: Panel) -> dict[str, tuple[Run, ...]]:
 def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -> None:
     """A step line per run, a marker per decision; the bounds dotted. Seeds stand a little apart."""
     bounds = set()
-    steps = max(run.trial["steps"] for runs in runs_by_name.values() for run in runs)
+    steps = max(run.trial.steps for runs in runs_by_name.values() for run in runs)
     for name, runs in runs_by_name.items():
         apart = np.linspace(-0.16, 0.16, len(runs)) if len(runs) > 1 else np.zeros(1)
         for run, shift in zip(runs, apart, strict=True):
@@ -74,10 +73,10 @@ def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -
                 x[1:-1], y[1:-1] + shift, color=look[name].color, marker=look[name].marker, s=8, linewidths=0,
                 alpha=0.8, zorder=look[name].order,
             )  # fmt: skip
-            given = [own.get(key) for own in run.trial["mitigations"] for key in ("period_min", "period_max")]
-            bounds |= {bound for bound in given if FINITE.fits(bound)}
+            given = [value for own in run.trial.mitigations for value in (own.period_min, own.period_max)]
+            bounds |= {bound for bound in given if type(bound) in (int, float) and isfinite(bound)}
         if len(runs) > 1:
-            every = np.arange(min(steps, max(trace(run).ended for run in runs)))
+            every = np.arange(min(steps, max(trace(run).ended for run in runs)), dtype=float)
             level = np.median([_level(run, every) for run in runs], axis=0)
             axes.step(every, level, where="post", color=look[name].color, linewidth=1.6, zorder=look[name].order + 1)
     for bound in bounds:
@@ -91,15 +90,15 @@ def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look])
     """The noise that was estimated at each decision; dashed, the one that was injected into every element."""
     for name, runs in runs_by_name.items():
         for run in runs:
-            points = [(step, d["sigma"]) for step, d in trace(run).decisions if _positive(d["sigma"])]
+            points = [(step, d.sigma) for step, d in trace(run).decisions if _positive(d.sigma)]
             axes.plot(
                 *zip(*points, strict=True) if points else ((), ()), color=look[name].color, linewidth=0.5, alpha=0.7,
                 marker=look[name].marker, markersize=2.6, markeredgewidth=0,
             )  # fmt: skip
     lead = next(iter(runs_by_name.values()))[0]
-    faults = lead.trial.get("faults", ())
-    if len(faults) == 1 and faults[0]["model"] == "gaussian_noise" and faults[0].get("unit") == "std":
-        axes.axhline(faults[0]["degree"], color=INK, linewidth=0.9, linestyle="--", zorder=1.5)
+    faults = lead.trial.faults
+    if len(faults) == 1 and (faults[0].model, faults[0].unit) == ("gaussian_noise", "std") and faults[0].degree:
+        axes.axhline(faults[0].degree, color=INK, linewidth=0.9, linestyle="--", zorder=1.5)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high / low < 4:  # room for two labels
@@ -113,7 +112,7 @@ def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look])
 def estimates(runs_by_name: Deciding) -> bool:
     """Whether any decision came with an estimate of the noise."""
     return any(
-        _positive(decision["sigma"])
+        _positive(decision.sigma)
         for runs in runs_by_name.values()
         for run in runs
         for _, decision in trace(run).decisions
@@ -128,8 +127,8 @@ def _stairs(run: Run) -> tuple[Floats, Floats]:
     """Completed steps and the period from there on: the first one at 0, every choice, and the end of the run."""
     decisions = trace(run).decisions
     x = [0, *(step for step, _ in decisions), trace(run).ended]
-    periods = [decision["period"] for _, decision in decisions]
-    return np.array(x, dtype=float), np.array([decisions[0][1]["period_before"], *periods, periods[-1]], dtype=float)
+    periods = [decision.period for _, decision in decisions]
+    return np.array(x, dtype=float), np.array([decisions[0][1].period_before, *periods, periods[-1]], dtype=float)
 
 
 def _level(run: Run, steps: Floats) -> Floats:

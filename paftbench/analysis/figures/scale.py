@@ -26,13 +26,13 @@ class Scale:
         panel = ladder.panel
         runs = [run for group in panel.series.values() for run in group]
         values = _finite(quality(panel.sweep, run, panel.judge) for run in runs)
-        smaller_is_better = panel.lead.get("metric", "direction") == "min"
-        untrained = _finite(run.get("metric", key) for run in runs for key in ("untrained", "chance"))
+        smaller_is_better = panel.lead.found.metric.direction == "min"
+        untrained = _finite(value for run in runs for value in (run.found.metric.untrained, run.found.metric.chance))
         if smaller_is_better and untrained:
             limit = max(untrained) * 1.05
             values = [value for value in values if value <= limit] or [limit]
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        missing = max(0.0, 4 * float(panel.lead.planned["tolerance"]) - (high - low)) / 2
+        missing = max(0.0, 4 * float(panel.lead.planned.tolerance) - (high - low)) / 2
         low, high = low - missing, high + missing
         pad = 0.06 * (high - low) or max(0.01, 0.01 * abs(high))
         return cls(judge=panel.judge, low=low - pad, high=high + pad, worse="top" if smaller_is_better else "bottom")

@@ -25,14 +25,14 @@ def figure(sweep: Sweep) -> Figure:
     shown = panels(sweep)
     shown = shown if len(shown) <= MANY else hardest(shown)
     look = looks(shown)
-    ranks = max(panel.lead.trial["world_size"] for panel in shown)
+    ranks = max(panel.lead.trial.world_size for panel in shown)
     if ranks > MOST_RANKS:
         raise NothingToDraw(f"a row per rank has no room for {ranks} ranks, more than {MOST_RANKS}")
     syncing = [_syncing(panel) for panel in shown]
     chosen = [{name: runs[:1] for name, runs in deciding(panel).items()} for panel in shown]
     heights = []
     for panel, names, runs in zip(shown, syncing, chosen, strict=True):
-        ticks = 0.6 + 0.15 * (panel.lead.trial["world_size"] + len(names))
+        ticks = 0.6 + 0.15 * (panel.lead.trial.world_size + len(names))
         heights += [ticks, *([0.9] if runs else []), *([0.8] if estimates(runs) else [])]
     fig = canvas(9.0, 0.3 + sum(heights))
     every = iter(fig.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
@@ -55,9 +55,9 @@ def figure(sweep: Sweep) -> Figure:
 
 def struck_steps(run: Run) -> dict[int, set[int]]:
     """Completed steps with a logged strike, by rank."""
-    found: dict[int, set[int]] = {rank: set() for rank in range(run.trial["world_size"])}
+    found: dict[int, set[int]] = {rank: set() for rank in range(run.trial.world_size)}
     for row in run.injections():
-        found[row["rank"]].add(row["step"] + 1)
+        found[row.rank].add(row.step + 1)
     return found
 
 
@@ -85,10 +85,10 @@ def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, Look]) -> 
     for label, name in zip(axes.get_yticklabels()[len(by_rank) :], names, strict=True):
         label.set_color(look[name].color)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, run.trial["steps"] + 1)
+    axes.set_xlim(0, run.trial.steps + 1)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    note = f"seed {run.sample}: {compact(run.get('strikes', 'drawn'))} strikes"
+    note = f"seed {run.sample}: {compact(run.found.strikes.drawn)} strikes"
     if unknown:
         note += "; light: rank not logged"
     axes.set_title(note, loc="right", fontsize=7.5, color=GREY, pad=4)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, floor, isfinite, log10
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from paftbench.analysis.figures.style import INK, Look
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, View
+from paftbench.records.step import Decision
 
 Floats = NDArray[np.float64]
 LOWEST = -240  # decades: around it a float has room for the strip of zero, and as far above one for the axis
@@ -32,7 +32,7 @@ class Trace:
     spread: Floats
     struck: Floats
     synced: Floats
-    decisions: tuple[tuple[int, dict[str, Any]], ...]
+    decisions: tuple[tuple[int, Decision], ...]
 
 
 @lru_cache(maxsize=512)
@@ -42,24 +42,24 @@ def trace(run: Run) -> Trace:
     spread: list[float] = []
     rows = run.steps()
     for row in rows:
-        for key in ("divergence_before", "divergence"):
-            if row.get(key) is not None:
-                at.append(row["step"] + 1)
-                spread.append(float(row[key]))
+        for value in (row.divergence_before, row.divergence):
+            if value is not None:
+                at.append(row.step + 1)
+                spread.append(float(value))
     return Trace(
-        ended=rows[-1]["step"] + 1 if rows else 0,
+        ended=rows[-1].step + 1 if rows else 0,
         at=np.array(at, dtype=float),
         spread=np.array(spread, dtype=float),
-        struck=np.array([row["step"] + 1 for row in rows if row.get("strikes")], dtype=float),
-        synced=np.array([row["step"] + 1 for row in rows if row.get("synced")], dtype=float),
-        decisions=tuple((row["step"] + 1, row["decision"]) for row in rows if row.get("decision")),
+        struck=np.array([row.step + 1 for row in rows if row.strikes], dtype=float),
+        synced=np.array([row.step + 1 for row in rows if row.synced], dtype=float),
+        decisions=tuple((row.step + 1, row.decision) for row in rows if row.decision),
     )
 
 
 def history(run: Run, view: View) -> tuple[Floats, Floats]:
     """Evaluations: completed steps [e] and the metric [e], NaN where it was not finite."""
-    steps = np.array(run.get("history", "step") or [], dtype=float)
-    values = np.array(run.get("history", view) or [], dtype=float)
+    steps = np.array(run.found.history.step, dtype=float)
+    values = np.array(run.found.history.of(view), dtype=float)
     return steps, np.where(np.isfinite(values), values, np.nan)
 
 
@@ -106,7 +106,7 @@ def draw_curves(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
     """The judged metric over steps; a loss is cut a little above its untrained value."""
     for name, runs in panel.series.items():
         draw_seeds(axes, [history(run, panel.judge) for run in runs], looks[name])
-    if panel.lead.get("metric", "direction") == "min":
+    if panel.lead.found.metric.direction == "min":
         starts = [y[0] for runs in panel.series.values() for run in runs if len(y := history(run, panel.judge)[1])]
         low, high = axes.get_ylim()
         if starts and np.isfinite(starts).any():

@@ -29,7 +29,7 @@ def failures(sweep: Sweep) -> list[Failure]:
         Failure(
             name=run.name,
             outcome=run.outcome,
-            reason=str(run.get("reason") or "").strip() or _first_nonfinite(run),
+            reason=(run.found.reason or "").strip() or _first_nonfinite(run),
             path=f"{run.record.path.name}/{LOG}",
             log=tail(run.record.log(BYTES + 1)),
         )
@@ -47,7 +47,7 @@ def tail(log: bytes) -> str:
 def _first_nonfinite(run: Run) -> str:
     if run.outcome != "nonfinite":
         return "no reason recorded"
-    step = next((row["step"] for row in run.steps() if not _finite(row["loss"])), None)
+    step = next((row.step for row in run.steps() if not _finite(row.loss)), None)
     if step is None:
         return "a parameter was NaN or infinite at the end, no loss was"
     return f"the first loss that was NaN or infinite is that of step {step}"

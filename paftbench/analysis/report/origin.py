@@ -38,16 +38,16 @@ def commands(runs: Sequence[Run]) -> list[tuple[str, int]]:
 
 
 def _command(run: Run) -> str:
-    argv = [str(argument) for argument in run.get("environment", "argv") or ()]
+    argv = list(run.found.environment.argv)
     if len(argv) > 1 and argv[0].rpartition("/")[2].removesuffix(".exe") == COMMAND:
         return shlex.join([COMMAND, *argv[1:]])
-    plugins = [part for path in run.planned.get("plugins", ()) for part in ("--plugin", str(path))]
-    return shlex.join([COMMAND, "run", str(run.planned["experiment"]), *plugins])
+    plugins = [part for path in run.planned.plugins for part in ("--plugin", path)]
+    return shlex.join([COMMAND, "run", run.planned.experiment, *plugins])
 
 
 def environments(runs: Sequence[Run]) -> Environments:
     """Part by part; a part that some trials did not record is a difference too."""
-    found = [(run, dict(_flat(run.get("environment") or {}))) for run in runs if run.result is not None]
+    found = [(run, dict(_flat(run.found.environment.fields))) for run in runs if run.result is not None]
     names = dict.fromkeys(name for _, parts in found for name in parts)
     common, differences = {}, []
     for name in names:

@@ -46,7 +46,7 @@ def summary(sweep: Sweep, about: str) -> Summary:
     runs = sweep.selected
     counts = outcome_counts(runs)
     return Summary(
-        title=joined(run.planned["experiment"] for run in runs),
+        title=joined(run.planned.experiment for run in runs),
         about=about,
         outcomes=[(name, count, MEANINGS.get(name, "")) for name, count in counts.items()],
         facts=[(name, value) for name, value in _facts(sweep).items() if value],
@@ -73,29 +73,29 @@ def _facts(sweep: Sweep) -> Mapping[str, str]:
     return {
         "trials": str(len(runs)) if len(done) == len(runs) else f"{len(done)} of {len(runs)} finished",
         "workload": joined(_workload(run) for run in runs),
-        "faults": joined(fault["model"] for run in runs for fault in run.trial.get("faults", ())) or "none",
+        "faults": joined(fault.model for run in runs for fault in run.trial.faults) or "none",
         "mitigations": joined(cell.runs[0].mitigation for cell in found if not cell.runs[0].golden) or "none",
         "seeds": f"{len(seeds)} ({', '.join(map(str, seeds))}); "
         + "; ".join(text for claim, text in _CLAIMS.items() if claim in claims),
-        "judged by": joined(f"{run.judge} {run.get('metric', 'name') or ''}".strip() for run in done),
-        "tolerance": joined(f"{run.planned['tolerance']:g}" for run in runs),
-        "ranks": joined(run.trial["world_size"] for run in runs),
-        "steps": joined(run.trial["steps"] for run in runs),
-        "optimizer": joined(run.trial["optimizer"]["name"] for run in runs),
+        "judged by": joined(f"{run.judge} {run.found.metric.name or ''}".strip() for run in done),
+        "tolerance": joined(f"{run.planned.tolerance:g}" for run in runs),
+        "ranks": joined(run.trial.world_size for run in runs),
+        "steps": joined(run.trial.steps for run in runs),
+        "optimizer": joined(run.trial.optimizer.name for run in runs),
         "placement": joined(_placement(run) for run in runs),
-        "time of all trials": _duration(sum(run.get("time", "total_s") or 0.0 for run in runs)),
+        "time of all trials": _duration(sum(run.found.time.total_s or 0.0 for run in runs)),
     }
 
 
 def _workload(run: Run) -> str:
-    workload = run.trial["workload"]
-    data = f" on {workload['data']}" if workload.get("data") else ""
-    return f"{workload['name']} {workload.get('size', '')}".strip() + data
+    workload = run.trial.workload
+    data = f" on {workload.data}" if workload.data else ""
+    return f"{workload.name} {'' if workload.size is None else workload.size}".strip() + data
 
 
 def _placement(run: Run) -> str:
     trial = run.trial
-    parts = [trial.get("placement"), trial.get("device"), trial.get("precision"), "exact" if trial.get("exact") else ""]
+    parts = [trial.placement, trial.device, trial.precision, "exact" if trial.exact else ""]
     return " ".join(str(part) for part in parts if part)
 
 

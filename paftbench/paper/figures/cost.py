@@ -40,7 +40,7 @@ def overheads(sweep: Sweep, method: str) -> dict[int, list[float]]:
     for run in runs_of(sweep, method):
         value = overhead_of(sweep, run)
         if value is not None:
-            found.setdefault(run.trial["world_size"], []).append(value)
+            found.setdefault(run.trial.world_size, []).append(value)
     return found
 
 

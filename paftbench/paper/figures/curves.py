@@ -13,6 +13,7 @@ from paftbench.paper.figures.parts import draw_periods, handles_of, look_of, sig
 from paftbench.paper.figures.rows import DYNAMIC, Row, Series, degrees_of, rows_of, series_of
 from paftbench.paper.items import Item
 from paftbench.paper.published import Curve, curves, plot
+from paftbench.records.plan import Schedule
 
 _WINDOW = 30  # of so many parts of a run one is averaged
 
@@ -93,11 +94,11 @@ def _percent(run: Run) -> tuple[Floats, Floats]:
 def _loss(run: Run) -> tuple[Floats, Floats]:
     """Rank 0's training loss as a running mean over a thirtieth of the run, from its first full window on."""
     rows = run.steps()
-    losses = np.array([row["loss"][0] for row in rows], dtype=float)
-    window = max(1, int(run.trial["steps"]) // _WINDOW)
+    losses = np.array([row.loss[0] for row in rows], dtype=float)
+    window = max(1, run.trial.steps // _WINDOW)
     if len(losses) < window:
         return np.zeros(0), np.zeros(0)
-    steps = np.array([row["step"] + 1.0 for row in rows])
+    steps = np.array([row.step + 1.0 for row in rows])
     # NaN, not infinity: one that is not finite blanks the windows that hold it, and no others.
     return steps[window - 1 :], np.convolve(
         np.where(np.isfinite(losses), losses, np.nan), np.ones(window), "valid"
@@ -116,9 +117,9 @@ def _bursts(runs: Sequence[Run]) -> list[int]:
     faulty = next((run for run in runs if run.faulty), None)
     if faulty is None:
         return []
-    rules = [fault["schedule"] for fault in faulty.trial["faults"] if isinstance(fault.get("schedule"), dict)]
-    rule = next((rule for rule in rules if rule.get("kind") == "burst"), None)
-    if rule is None:
+    rules = [fault.schedule for fault in faulty.trial.faults if isinstance(fault.schedule, Schedule)]
+    rule = next((rule for rule in rules if rule.kind == "burst"), None)
+    if rule is None or rule.every is None:
         return []
-    steps, offset = range(int(faulty.trial["steps"])), rule.get("offset", 0)
-    return [step + 1 for step in steps if (step - offset + 1) % rule["every"] < rule.get("length", 1)]
+    steps = range(faulty.trial.steps)
+    return [step + 1 for step in steps if (step - rule.offset + 1) % rule.every < rule.length]

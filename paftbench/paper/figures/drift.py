@@ -49,7 +49,7 @@ def _draw_divergence(axes: Axes, shown: list[tuple[Look, Series]]) -> None:
 def _draw_constant(axes: Axes, shown: list[tuple[Look, Series]]) -> None:
     for look, series in shown:
         draw_mean(axes, [ratio for run in series.runs if (ratio := _constants(run)) is not None], look)
-    ranks = {run.trial["world_size"] for _, series in shown for run in series.runs}
+    ranks = {run.trial.world_size for _, series in shown for run in series.runs}
     for size in ranks:
         for value, text in (
             ((size + 1) / size, f"(M+1)/M = {(size + 1) / size:g}, as printed"),
@@ -69,8 +69,8 @@ def _constants(run: Run) -> tuple[Floats, Floats] | None:
     form = closed_form(run)
     if form is None:
         return None
-    measured = np.array([np.nan if row.get("divergence") is None else row["divergence"] for row in run.steps()])
-    return form[0], consensus_factor(run.trial["world_size"]) * (_finite(measured) / form[1]) ** 2
+    measured = np.array([np.nan if row.divergence is None else row.divergence for row in run.steps()])
+    return form[0], consensus_factor(run.trial.world_size) * (_finite(measured) / form[1]) ** 2
 
 
 def _finite(values: Floats) -> Floats:

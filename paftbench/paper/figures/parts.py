@@ -103,7 +103,7 @@ def draw_periods(axes: Axes, shown: Sequence[tuple[Look, Series]]) -> None:
     steps = 1
     apart = np.linspace(-0.14, 0.14, len(shown)) if len(shown) > 1 else np.zeros(1)
     for (look, series), shift in zip(shown, apart, strict=False):
-        steps = max(steps, *(run.trial["steps"] for run in series.runs))
+        steps = max(steps, *(run.trial.steps for run in series.runs))
         grid = np.arange(steps + 1, dtype=float)
         levels = [level for run in series.runs if (level := _level(run, grid)) is not None]
         for level in levels if len(levels) > 1 else ():
@@ -111,8 +111,8 @@ def draw_periods(axes: Axes, shown: Sequence[tuple[Look, Series]]) -> None:
         if levels:
             axes.step(grid, np.mean(levels, axis=0) + shift, where="post", color=look.color, linewidth=1.5, zorder=4)
         for run in series.runs:
-            for own in run.trial["mitigations"]:
-                bounds |= {own[key] for key in ("period_min", "period_max") if own.get(key) is not None}
+            for own in run.trial.mitigations:
+                bounds |= {bound for bound in (own.period_min, own.period_max) if bound is not None}
     for bound in bounds:
         axes.axhline(bound, color=GREY, linewidth=0.7, linestyle=":", zorder=1)
     axes.set_xlim(0, steps)
@@ -128,6 +128,6 @@ def _level(run: Run, grid: Floats) -> Floats | None:
     steps, periods = chosen(run)
     if not steps:
         return None
-    first = next((own["period"] for own in run.trial["mitigations"] if "period" in own), periods[0])
+    first = next((own.period for own in run.trial.mitigations if own.period is not None), periods[0])
     at = np.searchsorted(np.array(steps, dtype=float), grid, side="right")
     return np.where(grid <= trace(run).ended, np.array([float(first), *periods])[at], np.nan)

@@ -73,7 +73,7 @@ def series_of(item: Item, sweep: Sweep, row: Row) -> list[Series]:
     for method in item.methods:
         by_degree: dict[float | None, list[Run]] = {}
         for run in runs_of(sweep, method, row.where):
-            degree = None if row.degree is not None or item.burst else field(run.trial, DEGREE)
+            degree = None if row.degree is not None or item.burst else field(run.trial.fields, DEGREE)
             by_degree.setdefault(degree, []).append(run)
         ordered = sorted(by_degree, key=lambda degree: degree or 0.0)
         found += [Series(method=method, degree=degree, runs=tuple(by_degree[degree])) for degree in ordered]
