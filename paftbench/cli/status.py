@@ -8,15 +8,16 @@ from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paftbench.cli.options import duration, say
 from paftbench.printable import printable
 from paftbench.records.outcome import FAILED
-from paftbench.store.claim import STALE_S, heartbeat_age_s
-from paftbench.store.directory import LOG, RESULT, TrialRecord, is_claimed, read_results
+
+if TYPE_CHECKING:
+    from paftbench.store.directory import TrialRecord
 
 PAUSE_S = 2.0
 PAUSED_S = 60.0  # a sweep in which nothing finished for this long, and ten usual gaps, was not running
@@ -29,6 +30,8 @@ def status(
     ] = False,
 ) -> None:
     """Count states and outcomes, the rate and the time left; list failures with their logs."""
+    from paftbench.store.directory import read_results
+
     records = read_results(directory)
     if not follow:
         say(summary(records))
@@ -56,8 +59,11 @@ def status(
     say(summary(records))
 
 
-def summary(records: Sequence[TrialRecord]) -> str:
+def summary(records: Sequence["TrialRecord"]) -> str:
     """The text of `status`."""
+    from paftbench.store.claim import STALE_S, heartbeat_age_s
+    from paftbench.store.directory import LOG, is_claimed
+
     done = [record for record in records if record.result is not None]
     left = len(records) - len(done)
     claimed = [record for record in records if record.result is None and is_claimed(record.path)]
@@ -90,15 +96,17 @@ def summary(records: Sequence[TrialRecord]) -> str:
     return "\n".join(lines)
 
 
-def outcome_of(record: TrialRecord) -> str:
+def outcome_of(record: "TrialRecord") -> str:
     return "missing" if record.result is None else record.result.outcome
 
 
-def rate_per_s(done: Sequence[TrialRecord]) -> float | None:
+def rate_per_s(done: Sequence["TrialRecord"]) -> float | None:
     """Finished trials per second since the sweep last started; `None` for fewer than two.
 
     Trials that run side by side finish side by side: the rate holds for as many processes as there were.
     """
+    from paftbench.store.directory import RESULT
+
     times = sorted((record.path / RESULT).stat().st_mtime for record in done)
     gaps = [later - earlier for earlier, later in pairwise(times)]
     if not gaps:
