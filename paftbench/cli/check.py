@@ -3,9 +3,8 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,14 +18,8 @@ if TYPE_CHECKING:
     from paftbench.gate.baseline import Baseline
     from paftbench.gate.finding import Finding, Gate
 
+Mode = Literal["bound", "exact"]  # how a baseline is compared: within bounds over seeds, or bit by bit
 FEWEST = 3  # seeds below which nothing is claimed
-
-
-class Mode(StrEnum):
-    """How a baseline is compared: within bounds over seeds, or bit by bit."""
-
-    BOUND = "bound"
-    EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +48,7 @@ def check(
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with this file, too.")
     ] = None,
-    mode: Annotated[Mode, typer.Option("--mode", help="How the baseline is compared.")] = Mode.BOUND,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the baseline is compared.")] = "bound",
     update: Annotated[bool, typer.Option("--update", help="Write the baseline from this run instead.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Findings as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Findings as JSON.")] = None,
@@ -102,7 +95,7 @@ def check(
 
 def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> None:
     """`ValueError` for flags that say nothing together."""
-    if files.baseline is None and (files.update or mode is Mode.EXACT):
+    if files.baseline is None and (files.update or mode == "exact"):
         flag = "--update" if files.update else "--mode exact"
         raise Refused(f"{flag} is about a baseline: say which file with --baseline FILE")
     if files.baseline is None and not expects:
@@ -116,12 +109,12 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
 
     if files.baseline is None:
         return None
-    if mode is Mode.BOUND:
+    if mode == "bound":
         check_margin(float(sweep.selected[0].planned.tolerance), sweep.selected[0].planned.experiment)
     again = f"{command} --baseline {shlex.quote(str(files.baseline))} --update"
     if files.update:
         seeds = min(len({run.sample for run in sweep.selected if run.grid == grid}) for grid in _grids(sweep))
-        if seeds < FEWEST and mode is Mode.BOUND:
+        if seeds < FEWEST and mode == "bound":
             raise Refused(
                 f"a baseline of {seeds} seeds could never pass: bounds are claims, which need {FEWEST}; "
                 f"add seeds={FEWEST} or more, or say --mode exact"
@@ -142,17 +135,17 @@ def _judged(
     from paftbench.gate.origin import environment_of
 
     margin = float(sweep.selected[0].planned.tolerance)
-    findings = judged(sweep, selected, baseline, mode.value, margin)
+    findings = judged(sweep, selected, baseline, mode, margin)
     path = files.baseline
     if files.update and path is not None:
         findings.append(_updated(sweep, path, findings, mode))
-    flags = f" --baseline {shlex.quote(str(path))}{f' --mode {mode}' if mode is Mode.EXACT else ''}" if path else ""
+    flags = f" --baseline {shlex.quote(str(path))}{f' --mode {mode}' if mode == 'exact' else ''}" if path else ""
     return Gate(
         experiment=sweep.selected[0].planned.experiment,
         command=f"{command}{flags}{' --update' if files.update else ''}",
         findings=tuple(findings),
         trials=len(sweep.selected),
-        mode=mode.value if path else "expect",
+        mode=mode if path else "expect",
         baseline=str(path) if path else None,
         environment=environment_of(sweep),
     )
@@ -168,7 +161,7 @@ def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mo
     failed = any(finding.source == "trial" for finding in findings)
     if not failed:
         write(path, make(sweep))
-        if mode is Mode.BOUND:
+        if mode == "bound":
             for line in too_fine(sweep, float(sweep.selected[0].planned.tolerance)):
                 message(f"paftbench: warning: {line}")
     return Finding(

@@ -4,23 +4,14 @@ import inspect
 import json
 import os
 from dataclasses import MISSING, fields
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from paftbench.cli.options import PluginFiles, columns, load_plugins, say
 from paftbench.errors import Missing
 
-
-class Kind(StrEnum):
-    """What there is to list."""
-
-    FAULT_MODELS = "fault-models"
-    MITIGATIONS = "mitigations"
-    WORKLOADS = "workloads"
-    DATA = "data"
-    EXPERIMENTS = "experiments"
+Kind = Literal["fault-models", "mitigations", "workloads", "data", "experiments"]
 
 
 def ls(
@@ -33,17 +24,17 @@ def ls(
 ) -> None:
     """List fault models, mitigations, workloads, data sets or experiments; with NAME, everything about one."""
     load_plugins(plugin)
-    if kind is Kind.DATA:
+    if kind == "data":
         entries = _data()
-    elif kind is Kind.EXPERIMENTS:
+    elif kind == "experiments":
         entries = _experiments()
     else:
-        entries = _plugins(kind.value.replace("-", "_"))
+        entries = _plugins(kind.replace("-", "_"))
     if name is not None:
         from paftbench.suggest import did_you_mean
 
         if name not in entries:
-            singular = kind.value.removesuffix("s").replace("-", " ") if kind is not Kind.DATA else "data set"
+            singular = kind.removesuffix("s").replace("-", " ") if kind != "data" else "data set"
             raise Missing(f"no {singular} {name!r}{did_you_mean(name, entries)}")
         say(json.dumps(entries[name], indent=1, default=str) if as_json else _one(entries[name]))
     elif as_json:

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
           "fig9": "fig9", "all": ""}  # fmt: skip
+Scale = Literal["small", "paper"]  # nano models here, or the paper's own models, data and schedules
 HERE = "leave them out (workers=4) or let nodes=1 say that this one has all the GPUs"
 
 
@@ -31,13 +31,6 @@ class Plan:
     selected: Sequence["Planned"]
 
 
-class Scale(StrEnum):
-    """How large: nano models here, or the paper's own models, data and schedules."""
-
-    SMALL = "small"
-    PAPER = "paper"
-
-
 def paper(
     arguments: Annotated[
         list[str] | None,
@@ -46,7 +39,7 @@ def paper(
             help="table1, fig5a, optimizer_state, ..; or all (the default), tables, figures, fig5; fields of a trial.",
         ),
     ] = None,
-    scale: Annotated[Scale, typer.Option("--scale", help="Nano models, or the paper's own.")] = Scale.SMALL,
+    scale: Annotated[Scale, typer.Option("--scale", help="Nano models, or the paper's own.")] = "small",
     tflops: Annotated[
         float | None,
         typer.Option("--tflops", metavar="X", help="With -n at scale paper: TFLOP/s that your GPU sustains in fp32."),
@@ -81,7 +74,7 @@ def paper(
     if plan_only:
         from paftbench.cli.paper_plan import show
 
-        show(root, {item: own.selected for item, own in plans.items()}, scale.value, policy, local.slots, tflops)
+        show(root, {item: own.selected for item, own in plans.items()}, scale, policy, local.slots, tflops)
         return 0
     return reproduced(root, plans, scale, policy, local)
 
@@ -101,7 +94,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def root_of(out: Path, scale: Scale) -> Path:
     """Where items lie, a directory each; scales never mix."""
-    return out / "paper" if scale is Scale.SMALL else out / "paper" / f"scale-{scale.value}"
+    return out / "paper" if scale == "small" else out / "paper" / f"scale-{scale}"
 
 
 def planned(
@@ -118,7 +111,7 @@ def planned(
 
     plans: dict[str, Plan] = {}
     for item in items:
-        experiment = load(f"paper/{item}", scale.value)
+        experiment = load(f"paper/{item}", scale)
         everything = plan(experiment, overrides, plugins=plugins, data_needed=data_needed)
         if selected := sweeping.matching(everything, keyword):
             plans[item] = Plan(everything=everything, selected=selected)
@@ -171,7 +164,7 @@ def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["
     wanted = {seedless(trial.trial.spec()) for trial in planned}
     if found <= wanted:
         return
-    own = plan(load(f"paper/{item}", scale.value), data_needed=False)
+    own = plan(load(f"paper/{item}", scale), data_needed=False)
     if not found | wanted <= {seedless(trial.trial.spec()) for trial in own}:
         raise Refused(f"{directory} holds trials of other settings than these; give variants an --out of their own")
 
@@ -187,12 +180,12 @@ def look(item: str, directory: Path, scale: Scale) -> None:
     from paftbench import paper as analysis
     from paftbench.store.files import write_json, write_text
 
-    for path in analysis.draw(item, directory, scale=scale.value):
+    for path in analysis.draw(item, directory, scale=scale):
         say(path)
-    verdicts = analysis.verdicts(item, directory, scale=scale.value)
+    verdicts = analysis.verdicts(item, directory, scale=scale)
     text = analysis.render(verdicts)
     write_text(directory / "verdicts.txt", text + "\n")
-    found = {"schema": 1, "item": item, "scale": scale.value, "verdicts": [asdict(verdict) for verdict in verdicts]}
+    found = {"schema": 1, "item": item, "scale": scale, "verdicts": [asdict(verdict) for verdict in verdicts]}
     write_json(directory / "verdicts.json", found)
     say(text)
     say(directory / "verdicts.txt")

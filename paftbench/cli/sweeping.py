@@ -3,9 +3,8 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,22 +18,8 @@ if TYPE_CHECKING:
     from paftbench.sweep.engines.engine import Engine
     from paftbench.sweep.sweep import Policy, Sweep
 
-
-class Placement(StrEnum):
-    """How ranks are laid onto processes."""
-
-    VIRTUAL = "virtual"
-    TORCHRUN = "torchrun"
-
-
-class Device(StrEnum):
-    """What trials run on."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
+Placement = Literal["virtual", "torchrun"]
+Device = Literal["auto", "cpu", "cuda"]
 PlanOnly = Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time (default: one per core).")

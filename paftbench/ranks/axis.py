@@ -161,7 +161,7 @@ class Ranks:
 
     def start_consensus(self, blocks: Sequence[Tensor], *, asynchronous: bool = True) -> Pending:
         """`consensus` of the blocks as they are now, computed while the caller goes on; the same bits either way."""
-        packed = [_pack(group) for group in _by_dtype(blocks)]
+        packed = [group[0] if len(group) == 1 else torch.cat(group, dim=1) for group in _by_dtype(blocks)]
         for x_LN in packed:
             self.count(x_LN)
         if self.group is None or not asynchronous:
@@ -249,10 +249,6 @@ def _by_dtype(blocks: Sequence[Tensor]) -> list[list[Tensor]]:
     for block in blocks:
         grouped.setdefault(block.dtype, []).append(block)
     return list(grouped.values())
-
-
-def _pack(blocks: list[Tensor]) -> Tensor:
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
 
 def _apart(x_LN: Tensor, blocks: Sequence[Tensor]) -> Tensor:

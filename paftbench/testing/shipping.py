@@ -10,7 +10,7 @@ import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from paftbench.errors import Refused
@@ -97,7 +97,7 @@ def _file(name: str) -> str | None:
 
 def _import(name: str, file: str) -> None:
     try:
-        if name != MAIN and _file_of(importlib.import_module(name)) == file:
+        if name != MAIN and _file(importlib.import_module(name).__name__) == file:
             return
     except ImportError:
         pass
@@ -109,7 +109,3 @@ def _import(name: str, file: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-
-
-def _file_of(module: ModuleType) -> str | None:
-    return _file(module.__name__)

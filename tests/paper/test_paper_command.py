@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paftbench.cli.main import exit_code
-from paftbench.cli.paper import Scale, chosen, refuse_mixture
+from paftbench.cli.paper import chosen, refuse_mixture
 from paftbench.experiment.file import load
 from paftbench.experiment.needs import TFLOPS, absent_data, checkpoint_bytes, disk_bytes, needs_of, operations
 from paftbench.experiment.plan import plan
@@ -165,11 +165,11 @@ def test_a_part_of_an_item_and_more_seeds_may_run_before_and_after_the_whole(tmp
         for item in items:
             write_planned(directory / item.id, item)
         for later in (whole, seeds, part):
-            refuse_mixture("fig2a", Scale.SMALL, directory, later)
+            refuse_mixture("fig2a", "small", directory, later)
         with pytest.raises(ValueError, match="other settings"):
-            refuse_mixture("fig2a", Scale.SMALL, directory, other)
+            refuse_mixture("fig2a", "small", directory, other)
     with pytest.raises(ValueError, match="other settings"):
-        refuse_mixture("fig2a", Scale.PAPER, tmp_path / str(len(whole)), part)
+        refuse_mixture("fig2a", "paper", tmp_path / str(len(whole)), part)
 
 
 def test_a_plan_lists_trials_and_what_is_left_for_each_item_and_writes_nothing(
