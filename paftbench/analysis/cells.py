@@ -13,6 +13,8 @@ from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import Claim, Summary, claim_of, summarise
 from paftbench.errors import Refused
+from paftbench.looks import find_look
+from paftbench.records.roles import AVERAGING_LIMIT, DDP, GOLDEN
 from paftbench.suggest import did_you_mean
 
 NO_GAP: Final = "no gap"
@@ -131,11 +133,12 @@ def _labels(run: Run, by: str | None) -> dict[str, Any]:
 def _place(cell: Cell) -> tuple[Any, ...]:
     """Golden first, then by grid, fault labels as numbers, plain DDP, the mitigations, and the averaging limit."""
     mitigation = str(cell.labels.get("mitigation", ""))
-    turn = {"golden": 0, "ddp": 1, "paft_sync": 2, "averaging_limit": 4}.get(mitigation, 3)
+    stack = [own.name for own in cell.runs[0].trial.mitigations]
+    turn = {GOLDEN: 0, DDP: 1, AVERAGING_LIMIT: 3}.get(mitigation, 2)
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
-    stacked = len(cell.runs[0].trial.mitigations)
-    return cell.grid != "golden", cell.grid, numbers, turn, stacked, mitigation, cell.apart
+    order = find_look(stack[0]).order if stack else 0.0
+    return cell.grid != GOLDEN, cell.grid, numbers, turn, order, len(stack), mitigation, cell.apart
 
 
 def _axis(run: Run, by: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, fault_text, plain
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.records.plan import FaultFields
+from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
 
 DEGREE = ".degree"
 # The worst gradient noise-to-signal ratio of 15 faulty servers was 5.1 % (Ma et al. 2025,
@@ -46,7 +47,7 @@ class Ladder:
     @property
     def names(self) -> list[str]:
         """Mitigations in the order of legends, golden left out."""
-        return [name for name in self.panel.series if name != "golden"]
+        return [name for name in self.panel.series if name != GOLDEN]
 
     def at(self, name: str, degree: float) -> tuple[Run, ...]:
         return self.runs.get((name, degree), ())
@@ -136,8 +137,8 @@ def _ladder(sweep: Sweep, grid: str, axis: str, found: Sequence[Cell]) -> Ladder
     seeds = {run.seed for group in series.values() for run in group}
     lead = next(iter(series.values()))[0]
     golden = tuple(run for run in sweep.goldens(lead) if run.result is not None and run.seed in seeds)
-    limit = {name: series.pop(name) for name in list(series) if name == "averaging_limit"}
-    panel = Panel(sweep=sweep, grid=grid, series=({"golden": golden} if golden else {}) | series | limit)
+    limit = {name: series.pop(name) for name in list(series) if name == AVERAGING_LIMIT}
+    panel = Panel(sweep=sweep, grid=grid, series=({GOLDEN: golden} if golden else {}) | series | limit)
     return Ladder(panel=panel, axis=axis, runs=runs)
 
 

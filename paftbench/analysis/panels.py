@@ -9,10 +9,10 @@ from paftbench.analysis.cells import cells
 from paftbench.analysis.runs import Run, Sweep, View, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
 from paftbench.errors import Refused
+from paftbench.looks import find_look
 from paftbench.printable import printable
 from paftbench.records.plan import FaultFields, Schedule, SomeRanks
-
-_NAMES = {"resnet": "ResNet", "gpt2": "GPT-2", "llama2": "LLaMA-2"}
+from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
 
 
 class NothingToDraw(Refused):
@@ -49,7 +49,7 @@ class Panel:
     @property
     def workload(self) -> str:
         workload = self.lead.trial.workload
-        name = plain(_NAMES.get(workload.name, workload.name))
+        name = plain(find_look(workload.name).title)
         size = f" {plain(workload.size)}" if "size" in workload.fields else ""
         return f"{name}{size} on {plain(workload.data)}" if workload.data else f"{name}{size}"
 
@@ -96,8 +96,8 @@ def panels(sweep: Sweep) -> list[Panel]:
         golden = [run for run in sweep.goldens(runs[0]) if run.seed in seeds and run.result is not None]
         samples = {run.sample for run in runs}
         limit = [run for run in sweep.limits(runs[0]) if run.sample in samples and run.result is not None]
-        ordered = {"golden": golden, **{name: group for name, group in series.items() if name != "averaging_limit"}}
-        ordered["averaging_limit"] = limit or series.get("averaging_limit", [])
+        ordered = {GOLDEN: golden, **{name: group for name, group in series.items() if name != AVERAGING_LIMIT}}
+        ordered[AVERAGING_LIMIT] = limit or series.get(AVERAGING_LIMIT, [])
         found.append(Panel(sweep=sweep, grid=grid, series=_filled(ordered)))
     if found:
         return found
@@ -105,7 +105,12 @@ def panels(sweep: Sweep) -> list[Panel]:
     for run in sweep.selected:
         if run.result is not None:
             golden_runs.setdefault(run.setting, []).append(run)
-    return [Panel(sweep=sweep, grid="golden", series={"golden": tuple(runs)}) for runs in golden_runs.values()]
+    return [Panel(sweep=sweep, grid=GOLDEN, series={GOLDEN: tuple(runs)}) for runs in golden_runs.values()]
+
+
+def stack_of(run: Run) -> tuple[str, ...]:
+    """The names of a run's mitigations, in the order in which they act."""
+    return tuple(mitigation.name for mitigation in run.trial.mitigations)
 
 
 def by_model(run: Run) -> tuple[bool, str]:

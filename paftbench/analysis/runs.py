@@ -14,6 +14,7 @@ from paftbench.records.outcome import BROKE_DOWN
 from paftbench.records.plan import VIEWS, Plan, TrialFields
 from paftbench.records.plan import Judge as View
 from paftbench.records.result import Metric, Result, unmeasured
+from paftbench.records.roles import DDP, GOLDEN, LIMIT_MITIGATION
 from paftbench.records.seeds import Seed, parse_seed
 from paftbench.records.step import Step
 from paftbench.store.directory import TRIAL, TrialRecord, read_record, read_results
@@ -80,7 +81,7 @@ class Run:
     def mitigation(self) -> str:
         """What the trial is called in legends: its mitigation label, or what it runs."""
         names = "+".join(mitigation.name for mitigation in self.trial.mitigations)
-        return str(self.labels.get("mitigation") or names or ("ddp" if self.faulty else "golden"))
+        return str(self.labels.get("mitigation") or names or (DDP if self.faulty else GOLDEN))
 
     @property
     def workload(self) -> str:
@@ -174,7 +175,7 @@ class Sweep:
 
     @cached_property
     def _limits(self) -> dict[str, list[Run]]:
-        alone = ["regather"]
+        alone = [LIMIT_MITIGATION]
         return _by_setting(r for r in self.everything if [m.name for m in r.trial.mitigations] == alone)
 
     @cached_property

@@ -12,11 +12,12 @@ from paftbench.experiment.fields import has_field, merged
 from paftbench.experiment.file import Experiment, Grid, check_settings
 from paftbench.experiment.overrides import Override
 from paftbench.records.kinds import Label
+from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN
 from paftbench.records.seeds import Seed
 from paftbench.suggest import did_you_mean
 
 MOST_TRIALS: Final = 20_000  # what is planned in seconds
-_SETTINGS = ("golden", "clean", "averaging_limit", "judge", "tolerance")
+_SETTINGS = (GOLDEN, CLEAN, AVERAGING_LIMIT, "judge", "tolerance")
 _LISTS = ("faults", "mitigations")
 Choices = tuple[tuple[Axis, Label], ...]
 

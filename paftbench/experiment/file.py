@@ -17,11 +17,12 @@ from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
 from paftbench.records.door import SCHEMA
 from paftbench.records.expectation import BOUNDS, Expectation
 from paftbench.records.plan import Judge
+from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN
 from paftbench.records.seeds import Seed
 from paftbench.suggest import brief, did_you_mean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-_RESERVED = ("golden", "clean")
+_RESERVED = (GOLDEN, CLEAN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,7 @@ def parse_experiment(content: Any, source: str) -> Experiment:
 
 def check_settings(values: Mapping[str, Any], where: str) -> None:
     """`ValueError` for a setting of the whole experiment that is out of its range."""
-    for key in ("golden", "clean", "averaging_limit"):
+    for key in (GOLDEN, CLEAN, AVERAGING_LIMIT):
         if not isinstance(values.get(key, True), bool):
             raise Refused(f"{where}: {key} must be true or false, got {brief(values[key])}")
     judge, tolerance = values.get("judge", "worst_rank"), values.get("tolerance", 0.0)

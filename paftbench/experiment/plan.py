@@ -15,6 +15,7 @@ from paftbench.experiment.overrides import parse_override
 from paftbench.mitigations.contract import Mitigation
 from paftbench.plugins import build_named, source_sha256
 from paftbench.records.kinds import Label
+from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN, LIMIT_MITIGATION
 from paftbench.records.seeds import Seed
 from paftbench.records.trial import Trial, parse_trial
 from paftbench.store.directory import Planned
@@ -154,23 +155,23 @@ def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
 def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
     """Golden runs first: where two drafts turn out to be the same trial, the first gives the name."""
     if experiment.golden:
-        yield from _shared("golden", cells, _golden, _FAULTS | _MITIGATIONS)
+        yield from _shared(GOLDEN, cells, _golden, _FAULTS | _MITIGATIONS)
     for cell, trial in cells:
         labels = {axis.name: label for axis, label in cell.choices}
         for seed in _seeds_of(cell, trial, experiment.source):
             name = name_of(cell.grid, cell.choices, seed)
             yield _Draft(grid=cell.grid, name=name, labels=labels, trial=_seeded(trial, seed), is_cell=True)
     if experiment.clean:
-        yield from _shared("clean", cells, _clean, _FAULTS)
+        yield from _shared(CLEAN, cells, _clean, _FAULTS)
     if experiment.averaging_limit:
-        regather: Mitigation = build_named("mitigations", {"name": "regather"}, "averaging_limit")
+        regather: Mitigation = build_named("mitigations", {"name": LIMIT_MITIGATION}, AVERAGING_LIMIT)
         for cell, trial in cells:
             if trial.faults:
                 choices = cell.choices_beside(_MITIGATIONS)
-                labels = _labels("averaging_limit", choices)
+                labels = _labels(AVERAGING_LIMIT, choices)
                 limit = replace(trial, mitigations=(regather,))
                 for seed in cell.seeds:
-                    name = name_of(cell.grid, choices, seed, first=("averaging_limit",))
+                    name = name_of(cell.grid, choices, seed, first=(AVERAGING_LIMIT,))
                     yield _Draft(grid=cell.grid, name=name, labels=labels, trial=_seeded(limit, seed))
 
 
@@ -210,7 +211,7 @@ def _shared(kind: str, cells: Cells, change: Callable[[Trial], Trial], dropped: 
     for (own, _), setting in zip(cells, settings, strict=True):
         cell, choices = firsts[setting]
         ambiguous = len(names[name_of(kind, choices, Seed(0))]) > 1
-        labels = _labels(kind, choices) if kind == "golden" else {axis.name: label for axis, label in choices}
+        labels = _labels(kind, choices) if kind == GOLDEN else {axis.name: label for axis, label in choices}
         for seed in _faultless(own.seeds):
             if (setting, seed) not in seen:
                 seen.add((setting, seed))

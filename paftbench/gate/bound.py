@@ -16,10 +16,11 @@ from paftbench.gate.baseline import Baseline, Entry, cell_name
 from paftbench.gate.expectations import finding_of
 from paftbench.gate.finding import Finding
 from paftbench.gate.rule import Bound, Sample, by_seed, judge, resolvable
-from paftbench.gate.selecting import AVERAGING_LIMIT, subject_of
+from paftbench.gate.selecting import subject_of
 from paftbench.gate.trajectory import tail_of
 from paftbench.gate.values import broke, unharmed, unusable
 from paftbench.records.outcome import BROKE_DOWN
+from paftbench.records.roles import AVERAGING_LIMIT
 from paftbench.records.seeds import Seed
 
 # By the closed forms of paftbench.theory (momentum .9), twice the period of PAFT-Sync multiplies the divergence by 1.84

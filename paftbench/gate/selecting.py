@@ -11,10 +11,10 @@ from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.errors import Missing, Refused
 from paftbench.records.expectation import DEGRADED, Expectation
+from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN
 from paftbench.suggest import did_you_mean
 
-AVERAGING_LIMIT: Final = "averaging_limit"
-SHARED: Final = ("golden", "clean")  # grids of runs that several cells have in common
+SHARED: Final = (GOLDEN, CLEAN)  # grids of runs that several cells have in common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def is_yardstick(cell: Cell) -> bool:
 
 def subject_of(cell: Cell) -> str:
     """A cell as people call it: its grid, and its labels."""
-    return cell.text if cell.grid in ("golden", "all", "") else f"{cell.grid} {cell.text}"
+    return cell.text if cell.grid in (GOLDEN, "all", "") else f"{cell.grid} {cell.text}"
 
 
 def _part(cell: Cell, expectation: Expectation) -> Cell | None:
@@ -78,7 +78,7 @@ def _own(key: str, cell: Cell) -> list[Any]:
 
 def _is_named(cell: Cell, where: Mapping[str, Any]) -> bool:
     named = [str(label) for key in ("grid", "mitigation") if key in where for label in _listed(where[key])]
-    return cell.grid in named or str(cell.labels.get("mitigation")) in {"golden", AVERAGING_LIMIT} & set(named)
+    return cell.grid in named or str(cell.labels.get("mitigation")) in {GOLDEN, AVERAGING_LIMIT} & set(named)
 
 
 def _any_of(label: Any, wanted: Any) -> bool:

@@ -5,6 +5,6 @@ plugin's name and a `Look` in a module that imports nothing heavy. One that says
 after those that do, and gets a colour that no other in the figure has.
 """
 
-from paftbench.looks.look import COLOURS, Look, find_look
+from paftbench.looks.look import COLOURS, Look, find_look, unclaimed
 
-__all__ = ["COLOURS", "Look", "find_look"]
+__all__ = ["COLOURS", "Look", "find_look", "unclaimed"]

@@ -9,7 +9,7 @@ from typing import Final
 from paftbench.errors import Refused
 
 GROUP: Final = "paftbench.looks"
-COLOURS: Final = ("blue", "orange", "green", "sky", "brown", "violet")
+COLOURS: Final = ("blue", "orange", "green", "brown", "violet", "olive", "slate")
 _LAST: Final = 100.0  # in the order, of one that says nothing
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,12 @@ class Look:
 def find_look(name: str) -> Look:
     """The look that a plugin's distribution registered; its name alone where there is none that can be used."""
     return _registered().get(name) or Look(title=name)
+
+
+def unclaimed() -> list[str]:
+    """The colours that no registered look asks for; all, where each is."""
+    claimed = {look.colour for look in _registered().values()}
+    return [colour for colour in COLOURS if colour not in claimed] or list(COLOURS)
 
 
 @cache

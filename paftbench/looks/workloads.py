@@ -6,5 +6,4 @@ from paftbench.looks.look import Look
 
 GPT2: Final = Look(title="GPT-2")
 LLAMA2: Final = Look(title="LLaMA-2")
-QUADRATIC: Final = Look(title="quadratic")
 RESNET: Final = Look(title="ResNet")

@@ -5,4 +5,5 @@ from typing import Final
 GOLDEN: Final = "golden"  # no faults, no mitigations
 CLEAN: Final = "clean"  # no faults, the cell's mitigations
 DDP: Final = "ddp"  # faults, no mitigations
-AVERAGING_LIMIT: Final = "averaging_limit"  # faults, and gradients averaged once more at every step
+AVERAGING_LIMIT: Final = "averaging_limit"  # faults, and the mitigation below alone
+LIMIT_MITIGATION: Final = "regather"

@@ -19,6 +19,7 @@ from paftbench.records.injection import Injection
 from paftbench.records.kinds import Label
 from paftbench.records.plan import Judge, Plan
 from paftbench.records.result import Result, Strikes, unmeasured, written
+from paftbench.records.roles import GOLDEN
 from paftbench.records.step import Step
 from paftbench.store.claim import Claim, claim, is_claimed, try_claim
 from paftbench.store.files import check_inside, encode_line, opened, read_json, read_lines, write_json
@@ -165,7 +166,7 @@ def read_results(directory: Path) -> list[TrialRecord]:
     records = [read_record(path) for path in (*found, *_without_plan(directory, found))]
     if not records:
         raise Missing(f"{directory} holds no trials")
-    return sorted(records, key=lambda record: (record.planned.grid != "golden", record.planned.name))
+    return sorted(records, key=lambda record: (record.planned.grid != GOLDEN, record.planned.name))
 
 
 def _without_plan(directory: Path, found: Sequence[Path]) -> list[Path]:

@@ -17,10 +17,11 @@ from paftbench.analysis.figures import draw
 from paftbench.analysis.figures.degree import CHANCE, FIELD, figure
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE
 from paftbench.analysis.figures.scale import Scale, brief, places
-from paftbench.analysis.figures.style import _KNOWN, _SPARE, ORANGE, VERMILLION
+from paftbench.analysis.figures.series_style import ORANGE, ROLES, VERMILLION, styled
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import rows
+from paftbench.looks import COLOURS
 
 
 @pytest.fixture(scope="module")
@@ -222,5 +223,6 @@ def test_one_trial_alone_can_be_drawn(sweep: Path) -> None:
 
 
 def test_no_mark_of_an_outcome_is_a_mitigations() -> None:
-    taken = {look.marker for look in _KNOWN.values()} | {marker for _, marker in _SPARE}
+    taken = {style.marker for style in ROLES.values()}
+    taken |= {styled("", colour, shade).marker for colour in COLOURS for shade in range(3)}
     assert not taken & set(MARKS.values())

@@ -20,7 +20,7 @@ from paftbench.analysis.figures.divergence import closed_form
 from paftbench.analysis.figures.overview import LIMITS
 from paftbench.analysis.figures.overview import figure as overview
 from paftbench.analysis.figures.saving import save
-from paftbench.analysis.figures.style import BLACK, BLUE, PURPLE, VERMILLION, Look, looks
+from paftbench.analysis.figures.series_style import BLACK, BLUE, PURPLE, VERMILLION, SeriesStyle, styles_of
 from paftbench.analysis.figures.traces import draw_divergence, draw_seeds, on_common_steps, trace
 from paftbench.analysis.panels import hardest, panels
 from paftbench.analysis.runs import load
@@ -39,7 +39,7 @@ def one_panel(directory: Path, spread: list[Any], before: list[Any] | None = Non
     write_trial(directory, own, grid="g", labels={"mitigation": "ddp"}, rows=rows, drawn=1)
     (panel,) = panels(load(directory))
     axes = Figure().add_subplot()
-    draw_divergence(axes, panel, looks([panel]))
+    draw_divergence(axes, panel, styles_of([panel]))
     return axes
 
 
@@ -112,17 +112,17 @@ def test_the_median_of_seeds_that_synchronised_at_different_steps_is_taken_step_
     assert x.tolist() == [1, 1, 2, 2, 3, 3]
     assert values[0].tolist() == [1, 1, 2, 0, 1, 1] and values[1].tolist() == [3, 3, 4, 4, 5, 0]
     axes = Figure().add_subplot()
-    draw_seeds(axes, lines, Look(label="x", color=BLUE))
+    draw_seeds(axes, lines, SeriesStyle(label="x", color=BLUE))
     assert np.array_equal(np.asarray(axes.lines[-1].get_ydata()), [3, 3, 4, 4, nan, nan], equal_nan=True)
 
 
 def test_a_seed_that_left_nothing_behind_leaves_no_median_of_the_others() -> None:
     nothing = (np.zeros(0), np.zeros(0))
     axes = Figure().add_subplot()
-    draw_seeds(axes, [(np.array([1.0, 2]), np.array([3.0, 4])), nothing], Look(label="x", color=BLUE))
+    draw_seeds(axes, [(np.array([1.0, 2]), np.array([3.0, 4])), nothing], SeriesStyle(label="x", color=BLUE))
     thin, thick = axes.lines
     assert np.asarray(thin.get_ydata()).tolist() == [3, 4] and np.isnan(np.asarray(thick.get_ydata())).all()
-    draw_seeds(axes, [nothing, nothing], Look(label="x", color=BLUE))
+    draw_seeds(axes, [nothing, nothing], SeriesStyle(label="x", color=BLUE))
     assert not len(np.asarray(axes.lines[-1].get_ydata()))
 
 

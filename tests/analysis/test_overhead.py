@@ -129,7 +129,7 @@ def test_bars_have_every_seed_and_world_sizes_stand_side_by_side(sweep: Path) ->
     over, split, added = drawn.subfigs[0].axes
     assert [len(part.get_offsets()) for part in over.collections] == [3] * 6
     assert [label.get_text() for label in split.get_xticklabels()] == [
-        "plain\nDDP", "PAFT-Sync", "PAFT-Dyn", "PAFT-Sync\noverlap",
+        "plain\nDDP", "PAFT-Sync", "PAFT-Sync\noverlap", "PAFT-Dyn",
     ]  # fmt: skip
     assert sorted(heights(over)) == pytest.approx([0.2, 0.2, 4, 4, 8, 8], abs=0.6)
     assert len(heights(added)) == 6

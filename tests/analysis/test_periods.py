@@ -12,7 +12,7 @@ from support.synthetic_results import NOISE, RESNET, quickstart, spec, write_tri
 
 from paftbench.analysis.figures import draw
 from paftbench.analysis.figures.periods import deciding, estimates, figure
-from paftbench.analysis.figures.style import ORANGE
+from paftbench.analysis.figures.series_style import ORANGE
 from paftbench.analysis.figures.timeline import figure as timeline
 from paftbench.analysis.figures.traces import trace
 from paftbench.analysis.panels import NothingToDraw, panels

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from support.paper_results import pair, sweep_of
 from support.synthetic_results import RESNET, identity, spec, write_trial
 
-from paftbench.analysis.figures.style import BLUE, Look
+from paftbench.analysis.figures.series_style import BLUE, SeriesStyle
 from paftbench.analysis.runs import load
 from paftbench.paper import ITEMS, draw, render, verdicts
 from paftbench.paper.items import item_of
@@ -62,11 +62,11 @@ def test_seeds_that_ended_early_are_not_left_out_of_the_mean() -> None:
     steps = np.arange(1.0, 5)
     lines = [(steps, np.full(4, 1.0)), (steps, np.full(4, 3.0)), (steps[:2], np.full(2, 8.0))]
     axes = Figure().add_subplot()
-    draw_mean(axes, lines, Look(label="x", color=BLUE))
+    draw_mean(axes, lines, SeriesStyle(label="x", color=BLUE))
     *thin, mean = axes.lines
     x, y = (np.asarray(data, dtype=float) for data in mean.get_data())
     assert len(thin) == 3 and set(y[x <= 2]) == {4.0} and np.isnan(y[x > 2]).all() and {3.0, 4.0} <= set(x)
-    draw_mean(axes, [*lines, (np.zeros(0), np.zeros(0))], Look(label="x", color=BLUE))
+    draw_mean(axes, [*lines, (np.zeros(0), np.zeros(0))], SeriesStyle(label="x", color=BLUE))
     assert np.isnan(np.asarray(axes.lines[-1].get_ydata(), dtype=float)).all()
 
 

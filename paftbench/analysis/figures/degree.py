@@ -11,11 +11,13 @@ from matplotlib.patches import Patch
 from paftbench.analysis.degrees import FIELD_NSR, Ladder, ladders
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE, draw_edge
 from paftbench.analysis.figures.scale import Scale, brief, places
-from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_top, looks
+from paftbench.analysis.figures.series_style import GREY, INK, SeriesStyle, styles_of
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import INTERVAL, summarise
 from paftbench.records.outcome import BROKEN
+from paftbench.records.roles import GOLDEN
 
 COLUMNS, HEIGHT = 3, 3.0
 FIELD = f"NSR {FIELD_NSR:g}: worst in the field (Ma et al. 2025)"
@@ -28,7 +30,7 @@ def figure(sweep: Sweep) -> Figure:
     The upper axis says how strong the noise really was. `NothingToDraw` where no grid sweeps a degree.
     """
     found = ladders(sweep)
-    look = looks([ladder.panel for ladder in found])
+    look = styles_of([ladder.panel for ladder in found])
     rows = [row for group in _by_workload(found) for row in _chunks(group)]
     columns = max(map(len, rows))
     fig = canvas(max(5.2, 3.6 * columns), HEIGHT * len(rows))
@@ -42,7 +44,7 @@ def figure(sweep: Sweep) -> Figure:
     return fig
 
 
-def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, Look], leftmost: bool = True) -> set[str]:
+def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], leftmost: bool = True) -> set[str]:
     """One panel; returns which kinds of extra marks the legend has to explain."""
     at = places(ladder.degrees)
     gap = min(np.diff(sorted(at.values())), default=1.0)
@@ -70,13 +72,13 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, Look], leftmost: boo
     return drawn
 
 
-def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, Look], scale: Scale) -> set[str]:
+def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], scale: Scale) -> set[str]:
     """Golden's mean and range, the chance level, and the field's worst ratio where they are on the axes."""
     drawn = set()
-    golden = scale.known(ladder.panel.series.get("golden", ()))
+    golden = scale.known(ladder.panel.series.get(GOLDEN, ()))
     if golden:
         axes.axhspan(min(golden), max(golden), color="#d9d9d9", zorder=1, linewidth=0)
-        axes.axhline(float(np.mean(golden)), linewidth=1.0, **look["golden"].of_line())
+        axes.axhline(float(np.mean(golden)), linewidth=1.0, **look[GOLDEN].of_line())
     chance = ladder.panel.lead.found.metric.chance
     if chance is not None and scale.low <= chance <= scale.high:
         axes.axhline(chance, color=GREY, linewidth=0.8, linestyle=":", zorder=1.5)
@@ -90,7 +92,9 @@ def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, Look], scale: S
     return drawn
 
 
-def _draw_series(axes: Axes, ladder: Ladder, name: str, look: Look, at: dict[float, float], scale: Scale) -> set[str]:
+def _draw_series(
+    axes: Axes, ladder: Ladder, name: str, look: SeriesStyle, at: dict[float, float], scale: Scale
+) -> set[str]:
     """Means as a line that stops where a seed has no number, seeds as points, the interval of 5 seeds as a band.
 
     A run that broke down is no point; in the mean it counts as chance, as in every other mean.
@@ -140,7 +144,7 @@ def _draw_nsr(axes: Axes, ladder: Ladder, at: dict[float, float]) -> None:
     upper.tick_params(labelsize=7, colors=INK)
 
 
-def _handles(look: dict[str, Look], drawn: set[str]) -> list[Line2D | Patch]:
+def _handles(look: dict[str, SeriesStyle], drawn: set[str]) -> list[Line2D | Patch]:
     found: list[Line2D | Patch] = [
         Line2D([], [], label=own.label, linewidth=1.8, markersize=4, marker=own.marker.strip("_"), **own.of_line())
         for own in look.values()

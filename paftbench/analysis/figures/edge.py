@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from paftbench.analysis.figures.scale import Scale
-from paftbench.analysis.figures.style import Look
+from paftbench.analysis.figures.series_style import SeriesStyle
 
 OFF_SCALE = "off-scale"
 # None of these is a mitigation's.
@@ -23,7 +23,7 @@ def draw_edge(
     marks: Mapping[tuple[str, float], Sequence[str]],
     at: Mapping[float, float],
     room: float,
-    look: Mapping[str, Look],
+    look: Mapping[str, SeriesStyle],
     scale: Scale,
 ) -> set[str]:
     """A row per mitigation with broken runs, a mark per run; sets the y limits. Returns the kinds of marks drawn.

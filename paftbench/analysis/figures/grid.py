@@ -6,7 +6,8 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from paftbench.analysis.figures.style import Look, canvas, title_of
+from paftbench.analysis.figures.series_style import SeriesStyle
+from paftbench.analysis.figures.style import canvas, title_of
 from paftbench.analysis.figures.traces import draw_ticks, tick_height
 from paftbench.analysis.panels import Panel
 
@@ -19,7 +20,7 @@ def columns_of(shown: Sequence[Panel]) -> int:
 
 
 def panel_grid(
-    shown: Sequence[Panel], look: dict[str, Look], draw: Callable[[Axes, Panel], None]
+    shown: Sequence[Panel], look: dict[str, SeriesStyle], draw: Callable[[Axes, Panel], None]
 ) -> tuple[Figure, SubFigure]:
     """The figure with every panel drawn by `draw`, and the strip above the panels, for a legend."""
     columns = columns_of(shown)

@@ -13,9 +13,11 @@ from matplotlib.patches import Patch
 from paftbench.analysis.cells import Cell, cells, overhead
 from paftbench.analysis.cost import exposed, extra_share, overlaps, period, step_cost, sync_share
 from paftbench.analysis.figures.scale import brief
-from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_top, looks
+from paftbench.analysis.figures.series_style import GREY, INK, SeriesStyle, styles_of
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.panels import NothingToDraw, Panel
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.records.roles import DDP
 
 # Under DDP the backward waits for the mean: what is computed and what is aggregated cannot be told apart.
 PARTS = {
@@ -95,7 +97,7 @@ def figure(sweep: Sweep) -> Figure:
         raise NothingToDraw(
             "no mitigation was timed beside plain DDP: that takes placement torchrun, a process per rank, exact: false"
         )
-    look = looks([Panel(sweep=sweep, grid="", series={bar.name: bar.runs for row in rows for bar in row.bars})])
+    look = styles_of([Panel(sweep=sweep, grid="", series={bar.name: bar.runs for row in rows for bar in row.bars})])
     fig = canvas(11.0, 3.0 * len(rows))
     parts = fig.subfigures(len(rows), 1, squeeze=False)[:, 0]
     for part, row in zip(parts, rows, strict=True):
@@ -131,7 +133,7 @@ def _name(cell: Cell) -> str:
     }
     others = [f"{key.rpartition('.')[2]}={value}" for key, value in given.items() if not key.endswith(".degree")]
     apart = [word for word in cell.apart.split() if word != run.workload and not word.startswith("world_size=")]
-    return " ".join(["ddp" if run.golden else run.mitigation, *others, *apart])
+    return " ".join([DDP if run.golden else run.mitigation, *others, *apart])
 
 
 def _pooled(bars: Sequence[Bar]) -> tuple[Bar, ...]:
@@ -148,7 +150,7 @@ def _pooled(bars: Sequence[Bar]) -> tuple[Bar, ...]:
     )  # fmt: skip
 
 
-def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
+def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
     shown = [bar for bar in row.bars if not bar.plain]
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         points = [100 * (ratio - 1) for ratio in bar.ratios]
@@ -163,7 +165,7 @@ def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
     axes.set_ylabel("step time over plain DDP's, %")
 
 
-def _draw_sections(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
+def _draw_sections(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
     for bar, x, width in _placed(axes, row.bars, row.sizes, look):
         costs = [cost for run in bar.runs if (cost := step_cost(run)) is not None]
         bottom = 0.0
@@ -175,7 +177,7 @@ def _draw_sections(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
     axes.set_ylabel("ms per step")
 
 
-def _draw_bytes(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
+def _draw_bytes(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
     shown = [bar for bar in row.bars if not bar.plain]
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         known = [share for run in bar.runs if (share := extra_share(run)) is not None]
@@ -194,7 +196,7 @@ def _draw_bytes(axes: Axes, row: Row, look: Mapping[str, Look]) -> None:
 
 
 def _placed(
-    axes: Axes, bars: Sequence[Bar], sizes: Sequence[int], look: Mapping[str, Look]
+    axes: Axes, bars: Sequence[Bar], sizes: Sequence[int], look: Mapping[str, SeriesStyle]
 ) -> list[tuple[Bar, float, float]]:
     """Bars with their place and width: a group per mitigation, in it one per world size; sets the x axis."""
     names = [name for name in look if any(bar.name == name for bar in bars)]

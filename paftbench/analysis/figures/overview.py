@@ -7,11 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paftbench.analysis.cells import gap_over
-from paftbench.analysis.figures.style import Look, canvas, handles, looks
+from paftbench.analysis.figures.series_style import SeriesStyle, styles_of
+from paftbench.analysis.figures.style import canvas, handles
 from paftbench.analysis.figures.traces import draw_curves, draw_divergence, draw_ticks, tick_height
 from paftbench.analysis.panels import Panel, hardest, panels
 from paftbench.analysis.quality import broken
 from paftbench.analysis.runs import Sweep
+from paftbench.records.roles import DDP, GOLDEN
 
 LIMITS = (
     "What averaging cannot repair: a large error on one rank is spread to every rank,"
@@ -22,7 +24,7 @@ LIMITS = (
 def figure(sweep: Sweep) -> Figure:
     """A row per workload and grid at its largest degree: curves, divergence, end of the run; ticks below."""
     shown = hardest(panels(sweep))
-    look = looks(shown)
+    look = styles_of(shown)
     fig = canvas(9.6, 0.75 + 2.15 * len(shown))
     heights = [0.14 * ceil(len(look) / 5), *[1.0] * len(shown)]
     heading, *rows = fig.subfigures(len(shown) + 1, 1, squeeze=False, height_ratios=heights).flat
@@ -42,16 +44,16 @@ def figure(sweep: Sweep) -> Figure:
     return fig
 
 
-def draw_ends(axes: Axes, panel: Panel, look: dict[str, Look]) -> None:
+def draw_ends(axes: Axes, panel: Panel, look: dict[str, SeriesStyle]) -> None:
     """The judged metric at the end, every seed a point, golden's range as a band; below, the gap closed.
 
     A run that broke down is no point; the gap counts it, and says of how many.
     """
-    known = _ends(panel, "golden")
+    known = _ends(panel, GOLDEN)
     if known:
         axes.axhspan(min(known), max(known), color="#d9d9d9", zorder=1, linewidth=0)
-        axes.axhline(float(np.mean(known)), linewidth=1.0, **look["golden"].of_line())
-    names = [name for name in panel.series if name != "golden"]
+        axes.axhline(float(np.mean(known)), linewidth=1.0, **look[GOLDEN].of_line())
+    names = [name for name in panel.series if name != GOLDEN]
     for i, name in enumerate(names):
         points = _ends(panel, name)
         jitter = np.linspace(-0.16, 0.16, len(points)) if len(points) > 1 else np.zeros(len(points))
@@ -79,7 +81,7 @@ def _closed(panel: Panel, name: str) -> str:
 
 def _gap_text(gap: float | str | None, name: str) -> str:
     if not isinstance(gap, float):
-        return gap or ("no gap" if name == "ddp" else "-")
+        return gap or ("no gap" if name == DDP else "-")
     if isnan(gap):
         return "undefined"
     return f"{gap:.0%}".replace("%", " %") if gap > -1 else "worse"

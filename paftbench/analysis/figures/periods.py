@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from paftbench.analysis.figures.scale import brief
-from paftbench.analysis.figures.style import GREY, INK, Look, canvas, legend_on_top, looks
+from paftbench.analysis.figures.series_style import GREY, INK, SeriesStyle, styles_of
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, panels
 from paftbench.analysis.runs import Run, Sweep
@@ -26,7 +27,7 @@ def figure(sweep: Sweep) -> Figure:
     shown = [(panel, runs) for panel, runs in shown if runs]
     if not shown:
         raise NothingToDraw("no finished trial has a mitigation that chose its periods")
-    look = looks([panel for panel, _ in shown])
+    look = styles_of([panel for panel, _ in shown])
     rows = _rows(shown)
     columns = max(map(len, rows))
     heights = [2.9 if any(estimates(runs) for _, runs in row) else 2.1 for row in rows]
@@ -56,7 +57,7 @@ def deciding(panel: Panel) -> dict[str, tuple[Run, ...]]:
     return {name: runs for name, runs in found.items() if runs}
 
 
-def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -> None:
+def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, SeriesStyle]) -> None:
     """A step line per run, a marker per decision; the bounds dotted. Seeds stand a little apart."""
     bounds = set()
     steps = max(run.trial.steps for runs in runs_by_name.values() for run in runs)
@@ -86,7 +87,7 @@ def draw_periods(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
 
 
-def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Look]) -> None:
+def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, SeriesStyle]) -> None:
     """The noise that was estimated at each decision; dashed, the one that was injected into every element."""
     for name, runs in runs_by_name.items():
         for run in runs:
@@ -161,7 +162,7 @@ def _titles(row: Sequence[Panel]) -> tuple[str, list[str]]:
     return common.pop(), [panel.degree for panel in row]
 
 
-def _handles(shown: Sequence[tuple[Panel, Deciding]], look: Mapping[str, Look]) -> list[Line2D]:
+def _handles(shown: Sequence[tuple[Panel, Deciding]], look: Mapping[str, SeriesStyle]) -> list[Line2D]:
     names = {name for _, runs in shown for name in runs}
     found = [
         Line2D([], [], label=f"{own.label}: each seed, median over seeds", color=own.color, linewidth=1.6,

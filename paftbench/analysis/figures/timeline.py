@@ -5,11 +5,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paftbench.analysis.figures.periods import deciding, draw_estimates, draw_periods, estimates
-from paftbench.analysis.figures.style import GREY, INK, Look, canvas, looks
+from paftbench.analysis.figures.series_style import GREY, INK, SeriesStyle, styles_of
+from paftbench.analysis.figures.style import canvas
 from paftbench.analysis.figures.traces import draw_marks, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, hardest, panels
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import compact
+from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
 
 MANY = 6  # panels
 MOST_RANKS = 256
@@ -24,7 +26,7 @@ def figure(sweep: Sweep) -> Figure:
     """
     shown = panels(sweep)
     shown = shown if len(shown) <= MANY else hardest(shown)
-    look = looks(shown)
+    look = styles_of(shown)
     ranks = max(panel.lead.trial.world_size for panel in shown)
     if ranks > MOST_RANKS:
         raise NothingToDraw(f"a row per rank has no room for {ranks} ranks, more than {MOST_RANKS}")
@@ -65,11 +67,11 @@ def _syncing(panel: Panel) -> list[str]:
     return [
         name
         for name, runs in panel.series.items()
-        if name not in ("golden", "averaging_limit") and len(trace(runs[0]).synced)
+        if name not in (GOLDEN, AVERAGING_LIMIT) and len(trace(runs[0]).synced)
     ]
 
 
-def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, Look]) -> None:
+def _draw(axes: Axes, panel: Panel, names: list[str], look: dict[str, SeriesStyle]) -> None:
     run = panel.lead
     by_rank = struck_steps(run)
     for rank, steps in by_rank.items():

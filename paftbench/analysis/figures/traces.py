@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from paftbench.analysis.figures.style import INK, Look
+from paftbench.analysis.figures.series_style import INK, SeriesStyle
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, View
+from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
 from paftbench.records.step import Decision
 
 Floats = NDArray[np.float64]
@@ -63,14 +64,14 @@ def history(run: Run, view: View) -> tuple[Floats, Floats]:
     return steps, np.where(np.isfinite(values), values, np.nan)
 
 
-def draw_seeds(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float = 1.6) -> None:
+def draw_seeds(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: SeriesStyle, width: float = 1.6) -> None:
     """Each seed as a thin line, and their median on top."""
     draw_thin(axes, lines, look, 0.6)
     x, values = aligned(lines)
     axes.plot(x, np.median(values, axis=0), linewidth=width, **look.of_line())
 
 
-def draw_thin(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look, width: float) -> None:
+def draw_thin(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: SeriesStyle, width: float) -> None:
     """Each of several seeds as a thin line, below what stands for all of them."""
     for x, y in lines if len(lines) > 1 else ():
         if len(x):
@@ -102,7 +103,7 @@ def on_common_steps(lines: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Flo
     return np.repeat(steps, 2), np.stack(rows)
 
 
-def draw_curves(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+def draw_curves(axes: Axes, panel: Panel, looks: dict[str, SeriesStyle]) -> None:
     """The judged metric over steps; a loss is cut a little above its untrained value."""
     for name, runs in panel.series.items():
         draw_seeds(axes, [history(run, panel.judge) for run in runs], looks[name])
@@ -114,9 +115,9 @@ def draw_curves(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
     axes.set_ylabel(f"{panel.metric.replace('_', ' ')}, {panel.judge.replace('_', ' ')}")
 
 
-def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, SeriesStyle]) -> None:
     """Divergence on a log axis; zero has a place of its own at the bottom, what is above the axis is said in words."""
-    traces = {name: [trace(run) for run in runs] for name, runs in panel.series.items() if name != "golden"}
+    traces = {name: [trace(run) for run in runs] for name, runs in panel.series.items() if name != GOLDEN}
     values = np.concatenate([t.spread for group in traces.values() for t in group] or [np.zeros(0)])
     positive = values[np.isfinite(values) & (values > 0)]
     low = min(max(floor(log10(positive.min())), LOWEST), -LOWEST) if len(positive) else -3
@@ -139,7 +140,7 @@ def draw_divergence(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
     _say_what_is_above(axes, traces, top, looks)
 
 
-def _say_what_is_above(axes: Axes, traces: dict[str, list[Trace]], top: float, looks: dict[str, Look]) -> None:
+def _say_what_is_above(axes: Axes, traces: dict[str, list[Trace]], top: float, looks: dict[str, SeriesStyle]) -> None:
     lines = []
     for name, group in traces.items():
         largest = max((float(np.max(np.nan_to_num(t.spread, nan=np.inf))) for t in group if len(t.spread)), default=0.0)
@@ -153,22 +154,22 @@ def _say_what_is_above(axes: Axes, traces: dict[str, list[Trace]], top: float, l
         )
 
 
-def tick_rows(panel: Panel, looks: dict[str, Look]) -> list[tuple[str, Floats, str]]:
+def tick_rows(panel: Panel, looks: dict[str, SeriesStyle]) -> list[tuple[str, Floats, str]]:
     """Rows of ticks, of the first seed: label, steps and colour of strikes, then of each mitigation's syncs."""
     rows = [("strikes", trace(panel.lead).struck, INK)]
     for name, runs in panel.series.items():
         synced = trace(runs[0]).synced
-        if len(synced) and name not in ("golden", "averaging_limit"):
+        if len(synced) and name not in (GOLDEN, AVERAGING_LIMIT):
             rows.append(("syncs" if len(rows) == 1 else "", synced, looks[name].color))
     return rows
 
 
-def tick_height(panel: Panel, looks: dict[str, Look]) -> float:
+def tick_height(panel: Panel, looks: dict[str, SeriesStyle]) -> float:
     """Height of the ticks where a panel has 7."""
     return 0.1 + 0.55 * len(tick_rows(panel, looks))
 
 
-def draw_ticks(axes: Axes, panel: Panel, looks: dict[str, Look]) -> None:
+def draw_ticks(axes: Axes, panel: Panel, looks: dict[str, SeriesStyle]) -> None:
     """Steps with strikes and with synchronisations."""
     rows = tick_rows(panel, looks)
     for i, (_, steps, color) in enumerate(rows):

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paftbench.analysis.figures.style import Look, canvas, legend_on_top
+from paftbench.analysis.figures.series_style import SeriesStyle
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.runs import Sweep
 from paftbench.paper.figures.parts import draw_seeds, handles_of, look_of, sign, title_ours, title_theirs
 from paftbench.paper.items import Item
@@ -19,7 +20,7 @@ Points = Mapping[str, Mapping[int, Sequence[float]]]
 def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     """Ours of every seed with their means, and the printed ones."""
     methods = [method for method in item.methods if method != "ddp"]
-    looked = {method: look_of(sweep, method, None, ()) for method in methods}
+    looked = {method: look_of(method, None, ()) for method in methods}
     runs = [run for method in item.methods for run in runs_of(sweep, method)]
     fig = canvas(9.2, 3.0)
     left, right = fig.subplots(1, 2)
@@ -44,7 +45,7 @@ def overheads(sweep: Sweep, method: str) -> dict[int, list[float]]:
     return found
 
 
-def _dots(axes: Axes, looked: Mapping[str, Look], points: Points) -> None:
+def _dots(axes: Axes, looked: Mapping[str, SeriesStyle], points: Points) -> None:
     sizes = sorted({size for own in points.values() for size in own})
     for (method, look), shift in zip(looked.items(), np.linspace(-0.12, 0.12, len(looked)), strict=True):
         for place, size in enumerate(sizes):

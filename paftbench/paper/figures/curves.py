@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paftbench.analysis.figures.style import GREY, Look, canvas, legend_on_top
+from paftbench.analysis.figures.series_style import GREY, SeriesStyle
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.figures.traces import Floats, aligned, draw_thin, history
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.paper.figures.parts import draw_periods, handles_of, look_of, sign, title_ours, title_theirs
@@ -28,10 +29,10 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     fig = canvas(12.6 if chosen else 9.2, 3.0 * len(rows) + 0.2)
     widths = [1.0, 1.0, 0.62] if chosen else [1.0, 1.0]
     panels = fig.subplots(len(rows), len(widths), squeeze=False, width_ratios=widths)
-    seen: list[tuple[str, float | None, Look]] = []
+    seen: list[tuple[str, float | None, SeriesStyle]] = []
     for axes, row, own, known in zip(panels, rows, ours, theirs, strict=True):
-        looked = [(look_of(sweep, series.method, series.degree, degrees), series) for series in own]
-        drawn = [(look_of(sweep, c.method, c.noise_std if degrees else None, degrees), c) for c in known]
+        looked = [(look_of(series.method, series.degree, degrees), series) for series in own]
+        drawn = [(look_of(c.method, c.noise_std if degrees else None, degrees), c) for c in known]
         accuracy = "accuracy" in plot(row.figures[0]).y
         _draw_ours(axes[0], looked, accuracy, item.burst)
         axes[0].set_title(title_ours(sweep, _runs(own), scale, row.ours), loc="left", fontweight="bold")
@@ -56,7 +57,7 @@ def _theirs(item: Item, row: Row) -> list[Curve]:
     return sorted(found, key=lambda curve: (item.methods.index(curve.method), curve.noise_std or 0.0))
 
 
-def _draw_theirs(axes: Axes, shown: Sequence[tuple[Look, Curve]], x: str, y: str) -> None:
+def _draw_theirs(axes: Axes, shown: Sequence[tuple[SeriesStyle, Curve]], x: str, y: str) -> None:
     for look, curve in shown:
         axes.plot(curve.x, curve.y, linewidth=1.4, **look.of_line())
     axes.set_xlabel(x, labelpad=2)
@@ -65,7 +66,7 @@ def _draw_theirs(axes: Axes, shown: Sequence[tuple[Look, Curve]], x: str, y: str
         axes.set_ylim(0, 100)
 
 
-def _draw_ours(axes: Axes, shown: Sequence[tuple[Look, Series]], accuracy: bool, burst: bool) -> None:
+def _draw_ours(axes: Axes, shown: Sequence[tuple[SeriesStyle, Series]], accuracy: bool, burst: bool) -> None:
     for look, series in shown:
         lines = [_percent(run) if accuracy else _loss(run) for run in series.runs]
         draw_mean(axes, lines, look)
@@ -79,7 +80,7 @@ def _draw_ours(axes: Axes, shown: Sequence[tuple[Look, Series]], accuracy: bool,
         axes.axvline(step, color=GREY, linewidth=0.5, alpha=0.5, zorder=0)
 
 
-def draw_mean(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: Look) -> None:
+def draw_mean(axes: Axes, lines: Sequence[tuple[Floats, Floats]], look: SeriesStyle) -> None:
     """Each seed as a thin line, and their mean on top; it stops where some seed is not finite, or has ended."""
     draw_thin(axes, lines, look, 0.5)
     x, values = aligned(lines)

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paftbench.analysis.figures.style import Look, canvas, legend_on_top
+from paftbench.analysis.figures.series_style import SeriesStyle
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Sweep
 from paftbench.paper.claim import degree_text
@@ -23,8 +24,8 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     rows = rows_of(item, sweep)
     fig = canvas(12.6, 3.0 * len(rows) + 0.2)
     panels = fig.subplots(len(rows), 3, squeeze=False, width_ratios=[1.0, 1.0, 0.62])
-    looked = {method: look_of(sweep, method, None, ()) for method in item.methods}
-    seen: list[tuple[str, float | None, Look]] = []
+    looked = {method: look_of(method, None, ()) for method in item.methods}
+    seen: list[tuple[str, float | None, SeriesStyle]] = []
     for axes, row, world_size in zip(panels, rows, item.world_sizes, strict=True):
         own = series_of(item, sweep, row)
         degrees = degrees_of(item, own)
@@ -35,7 +36,7 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
         _dots(axes[1], looked, _theirs(item, world_size), degrees)
         axes[0].set_ylabel("test accuracy %, rank 0")
         axes[1].set_ylabel("test accuracy %")
-        periods = [(look_of(sweep, "paft", s.degree, degrees), s) for s in own if s.method == "paft"]
+        periods = [(look_of("paft", s.degree, degrees), s) for s in own if s.method == "paft"]
         draw_periods(axes[2], periods)
         seen += [(series.method, series.degree, look) for look, series in periods]
     sign(fig, item, "printed")
@@ -61,7 +62,7 @@ def _theirs(item: Item, world_size: int) -> Points:
     return points
 
 
-def _dots(axes: Axes, looked: dict[str, Look], points: Points, degrees: Sequence[float]) -> None:
+def _dots(axes: Axes, looked: dict[str, SeriesStyle], points: Points, degrees: Sequence[float]) -> None:
     """Golden as a line across, the others side by side at each degree: a dash per seed, their mean as a marker."""
     own = points.get("golden", {}).get(None, [])
     if own:

@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paftbench.analysis.closed_form import closed_form
-from paftbench.analysis.figures.style import BLACK, Look, canvas, legend_on_top
+from paftbench.analysis.figures.series_style import BLACK, SeriesStyle
+from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.paper.figures.curves import draw_mean
@@ -20,7 +21,7 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     """Left the divergence over steps and its closed form, right the constant of Lemma 3.1 that it shows."""
     found = [series for series in series_of(item, sweep, Row(theirs=item.setting)) if series.method == "ddp"]
     degrees = degrees_of(item, found)
-    shown = [(look_of(sweep, series.method, series.degree, degrees), series) for series in found]
+    shown = [(look_of(series.method, series.degree, degrees), series) for series in found]
     fig = canvas(9.2, 3.2)
     left, right = fig.subplots(1, 2)
     runs = [run for _, series in shown for run in series.runs]
@@ -34,7 +35,7 @@ def figure(item: Item, sweep: Sweep, scale: str) -> Figure:
     return fig
 
 
-def _draw_divergence(axes: Axes, shown: list[tuple[Look, Series]]) -> None:
+def _draw_divergence(axes: Axes, shown: list[tuple[SeriesStyle, Series]]) -> None:
     for look, series in shown:
         lines = [(trace(run).at, _finite(trace(run).spread)) for run in series.runs]
         draw_mean(axes, lines, look)
@@ -46,7 +47,7 @@ def _draw_divergence(axes: Axes, shown: list[tuple[Look, Series]]) -> None:
     axes.set_ylabel("divergence")
 
 
-def _draw_constant(axes: Axes, shown: list[tuple[Look, Series]]) -> None:
+def _draw_constant(axes: Axes, shown: list[tuple[SeriesStyle, Series]]) -> None:
     for look, series in shown:
         draw_mean(axes, [ratio for run in series.runs if (ratio := _constants(run)) is not None], look)
     ranks = {run.trial.world_size for _, series in shown for run in series.runs}

@@ -1,9 +1,10 @@
 """What the paper's figures share: looks per method and degree, legend, titles, source, and the chosen periods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isclose
 from textwrap import fill
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from paftbench.analysis.figures.style import GREEN, GREY, Look, looks
+from paftbench.analysis.figures.series_style import GREEN, GREY, ROLES, SeriesStyle, styled
 from paftbench.analysis.figures.traces import Floats, trace
-from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, Sweep, samples_of
 from paftbench.analysis.stats import NO_CLAIM, claim_of
 from paftbench.paper.claim import degree_text
@@ -24,13 +24,20 @@ from paftbench.paper.judging import setting_of
 from paftbench.paper.measured import chosen
 from paftbench.paper.published import SOURCE
 
+METHODS: Final[Mapping[str, SeriesStyle]] = {
+    **ROLES,
+    "paft_sync": styled("PAFT-Sync", "blue"),
+    "paft_sync_H5": styled("PAFT-Sync, H = 5", "blue", 1),
+    "paft_sync_H10": styled("PAFT-Sync, H = 10", "blue"),
+    "paft_sync_H50": styled("PAFT-Sync, H = 50", "blue", 2),
+    "paft": styled("PAFT", "orange"),
+    "paft_all": replace(styled("PAFT, optimizer state too", "orange"), color=GREEN, marker="D"),
+}
 
-def look_of(sweep: Sweep, method: str, degree: float | None, degrees: Sequence[float]) -> Look:
+
+def look_of(method: str, degree: float | None, degrees: Sequence[float]) -> SeriesStyle:
     """A method's own look; of several degrees the lower are lighter and the higher darker."""
-    empty = Panel(sweep=sweep, grid="", series={method: ()})
-    look = looks([empty])[method]
-    if method == "paft_all":
-        look = replace(look, label="PAFT, optimizer state too", color=GREEN, marker="D")
+    look = METHODS[method]
     if degree is None or not degrees:
         return look
     # Degrees come from files, where 0.03 may be another float than the one written here.
@@ -46,7 +53,9 @@ def _toned(color: str, tone: float) -> str:
     return str(to_hex((red, green, blue)))
 
 
-def handles_of(item: Item, found: Sequence[tuple[str, float | None, Look]], marked: bool = False) -> list[Line2D]:
+def handles_of(
+    item: Item, found: Sequence[tuple[str, float | None, SeriesStyle]], marked: bool = False
+) -> list[Line2D]:
     """Legend handles, each (method, degree) once, in the item's order and by rising degree."""
     ordered = sorted(found, key=lambda shown: (item.methods.index(shown[0]), shown[1] or 0.0))
     unique = {look.label: look for _, _, look in ordered}.values()
@@ -83,7 +92,7 @@ def sign(fig: Figure, item: Item, how: str) -> None:
 
 
 def draw_seeds(
-    axes: Axes, x: float, values: Sequence[float], look: Look, *, dash: tuple[float, float], size: float
+    axes: Axes, x: float, values: Sequence[float], look: SeriesStyle, *, dash: tuple[float, float], size: float
 ) -> None:
     """A dash (its size and width) for each of several seeds, and their mean as a marker."""
     if len(values) > 1:
@@ -94,7 +103,7 @@ def draw_seeds(
         axes.scatter(x, mean, color=look.color, marker=look.marker, s=size, linewidths=0, zorder=look.order)
 
 
-def draw_periods(axes: Axes, shown: Sequence[tuple[Look, Series]]) -> None:
+def draw_periods(axes: Axes, shown: Sequence[tuple[SeriesStyle, Series]]) -> None:
     """The period that PAFT chose at each synchronisation: the mean over seeds thick, every seed thin.
 
     Series stand a little apart, so that those of one period can all be seen.
