@@ -133,12 +133,12 @@ def _labels(run: Run, by: str | None) -> dict[str, Any]:
 def _place(cell: Cell) -> tuple[Any, ...]:
     """Golden first, then by grid, fault labels as numbers, plain DDP, the mitigations, and the averaging limit."""
     mitigation = str(cell.labels.get("mitigation", ""))
-    stack = [own.name for own in cell.runs[0].trial.mitigations]
+    # By the label, not by its plugins: variants (`paft_sync_overlap`) stand together after the plugins' namesakes.
+    order, stacked = find_look(mitigation).order, len(cell.runs[0].trial.mitigations)
     turn = {GOLDEN: 0, DDP: 1, AVERAGING_LIMIT: 3}.get(mitigation, 2)
     others = [value for axis, value in cell.labels.items() if axis != "mitigation"]
     numbers = [(value, "") if isinstance(value, int | float) else (0.0, str(value)) for value in others]
-    order = find_look(stack[0]).order if stack else 0.0
-    return cell.grid != GOLDEN, cell.grid, numbers, turn, order, len(stack), mitigation, cell.apart
+    return cell.grid != GOLDEN, cell.grid, numbers, turn, order, stacked, mitigation, cell.apart
 
 
 def _axis(run: Run, by: str) -> dict[str, Any]:

@@ -4,24 +4,26 @@ import numpy as np
 
 from paftbench import theory
 from paftbench.analysis.runs import Run
+from paftbench.looks import find_look
 from paftbench.records.plan import MitigationFields
 
 
 def closed_form(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
     """Completed steps [t] and the divergence that theory expects before each synchronisation, [t].
 
-    None unless it applies: SGD; one gaussian noise in std at `result` of all ranks, parameters and steps; at most
-    PAFT-Sync.
+    None unless it applies: SGD; one gaussian noise in std at `result` of all ranks, parameters and steps; at most one
+    mitigation, and that periodic.
     """
     trial, rows, parameters = run.trial, run.steps(), run.found.parameters
     optimizer = trial.optimizer
     if len(trial.faults) != 1 or not rows or not parameters or optimizer.name != "sgd":
         return None
     (fault,) = trial.faults
-    noise = ("gaussian_noise", "std", "result", "all", "*", "every_step")
-    if (fault.model, fault.unit, fault.site, fault.ranks, fault.parameters, fault.schedule) != noise:
+    if fault.unit is None or fault.unit != find_look(fault.model).std_unit:
         return None
-    if len(trial.mitigations) > 1 or any(mitigation.name != "paft_sync" for mitigation in trial.mitigations):
+    if (fault.site, fault.ranks, fault.parameters, fault.schedule) != ("result", "all", "*", "every_step"):
+        return None
+    if len(trial.mitigations) > 1 or not all(find_look(own.name).periodic for own in trial.mitigations):
         return None
     sync = next(iter(trial.mitigations), MitigationFields(name="none"))
     if fault.degree is None or optimizer.momentum is None or optimizer.weight_decay is None:

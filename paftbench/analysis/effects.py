@@ -9,17 +9,18 @@ from paftbench.analysis.quality import quality_lost
 from paftbench.analysis.runs import Run, Sweep, View
 from paftbench.analysis.stats import detectable
 from paftbench.analysis.text import number
+from paftbench.records.roles import DDP, GOLDEN
 from paftbench.records.seeds import Seed
 
 ACCURACY: Final = "accuracy"  # a metric that is a share of examples
-_AGAINST: Final = {"golden": "golden", "ddp": "plain DDP"}
+_AGAINST: Final = {GOLDEN: "golden", DDP: "plain DDP"}
 
 
 def detectable_of(sweep: Sweep, runs: Sequence[Run], view: View) -> dict[str, float | None]:
     """Of the runs of a cell, each against golden and against plain DDP of its own seed; None where that is itself."""
     own = {
-        "golden": [(run, sweep.golden(run)) for run in runs if not run.golden],
-        "ddp": [(run, sweep.ddp(run)) for run in runs if run.trial.mitigations],
+        GOLDEN: [(run, sweep.golden(run)) for run in runs if not run.golden],
+        DDP: [(run, sweep.ddp(run)) for run in runs if run.trial.mitigations],
     }
     return {name: _detectable(sweep, pairs, view) for name, pairs in own.items()}
 

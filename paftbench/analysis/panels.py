@@ -113,17 +113,17 @@ def stack_of(run: Run) -> tuple[str, ...]:
     return tuple(mitigation.name for mitigation in run.trial.mitigations)
 
 
-def by_model(run: Run) -> tuple[bool, str]:
-    """A key for the order of fault models: noise, which tells most of a sweep, before the others."""
+def by_model(run: Run) -> tuple[float, str]:
+    """A key for the order of fault models, by the looks of the first."""
     model = next((fault.model for fault in run.trial.faults), "")
-    return model != "gaussian_noise", model
+    return find_look(model).order, model
 
 
 def hardest(found: Sequence[Panel]) -> list[Panel]:
-    """The last panel, thus the largest degree, of each grid and workload."""
+    """The last panel, thus the largest degree, of each grid and workload; faults of single elements last."""
     last = {(panel.workload, panel.grid): panel for panel in found}
     order = {panel.workload: i for i, panel in reversed(list(enumerate(found)))}
-    return sorted(last.values(), key=lambda panel: (order[panel.workload], "flip" in panel.fault))
+    return sorted(last.values(), key=lambda panel: (order[panel.workload], "per " in panel.degree))
 
 
 def plain(text: object) -> str:
@@ -137,7 +137,7 @@ def _filled(series: Mapping[str, Sequence[Run]]) -> dict[str, tuple[Run, ...]]:
 
 def fault_text(fault: FaultFields, steps: int, degree: bool = True) -> str:
     """A fault in words; without its degree for a figure in which the degree rises."""
-    text = plain(fault.model).replace("_", " ").replace("gaussian", "Gaussian")
+    text = plain(find_look(fault.model).title).replace("_", " ")
     if degree:
         text += f" {_degree_text(fault)}"
     schedule, ranks = fault.schedule or "every_step", "all" if fault.ranks is None else fault.ranks

@@ -53,7 +53,7 @@ def _warnings(trial: Trial) -> Iterator[str]:
             yield f"fault {fault.name!r}: a burst every {fault.schedule.every} steps, the trial has {trial.steps}"
     for mitigation in trial.mitigations:
         period = mitigation.steps_per_sync
-        if isinstance(period, int | float) and period > trial.steps:
+        if period is not None and period > trial.steps:
             yield f"{mitigation.name}: period {period} is more than the trial's {trial.steps} steps"
     names = " and ".join(mitigation.name for mitigation in trial.mitigations)
     if names and not any(type(mitigation).on_step is not Mitigation.on_step for mitigation in trial.mitigations):

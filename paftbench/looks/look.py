@@ -19,11 +19,17 @@ log = logging.getLogger(__name__)
 class Look:
     """`title`: what people call it. `order`: its place in tables and legends, lower first. `colour`: one of `COLOURS`,
     or None for one that is free; plugins of one colour in one figure get shades of it.
+
+    What closed forms ask, too. `std_unit`: of a fault model, the unit in which its degree is the std of independent
+    Gaussian noise on every element. `periodic`: of a mitigation, that it averages replicas as `theory.drift` does with
+    its fields `period`, `state` and `overlap`, and does nothing else.
     """
 
     title: str
     order: float = _LAST
     colour: str | None = None
+    std_unit: str | None = None
+    periodic: bool = False
 
     def __post_init__(self) -> None:
         if self.colour is not None and self.colour not in COLOURS:

@@ -4,6 +4,6 @@ from typing import Final
 
 from paftbench.looks.look import Look
 
-GPT2: Final = Look(title="GPT-2")
-LLAMA2: Final = Look(title="LLaMA-2")
-RESNET: Final = Look(title="ResNet")
+RESNET: Final = Look(title="ResNet", order=1)
+GPT2: Final = Look(title="GPT-2", order=2)
+LLAMA2: Final = Look(title="LLaMA-2", order=3)

@@ -2,17 +2,22 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.checkout import ROOT
+from support.synthetic_results import RESNET, spec, write_trial
 
+from paftbench.analysis.closed_form import closed_form
 from paftbench.analysis.figures.series_style import BLACK, BLUE, GREEN, GREY, NAVY, ORANGE, SKY, SeriesStyle, styles_of
 from paftbench.analysis.panels import Panel
+from paftbench.analysis.runs import load
 from paftbench.installed import registered
 from paftbench.looks import Look, find_look
 from paftbench.looks import look as look_module
+from paftbench.plugins import KINDS
 
 
 def styles(**stacks: tuple[str, ...]) -> dict[str, SeriesStyle]:
@@ -80,6 +85,21 @@ def test_a_stranger_may_say_its_title_place_and_colour(entry_point: Any) -> None
     assert styles(stranger=("stranger",))["stranger"].label == "Majority vote"
 
 
+def test_closed_forms_ask_for_properties_not_for_names(tmp_path: Path, entry_point: Any) -> None:
+    fault = {"name": "noise", "model": "stranger", "unit": "sigma", "site": "result", "degree": 1e-2, "ranks": "all",
+             "parameters": "*", "schedule": "every_step"}  # fmt: skip
+    rows = [{"step": step, "lr": 0.1, "loss": [1.0], "divergence": 1.0} for step in range(5)]
+    mitigations = [{"name": "stranger", "period": 2, "state": "all", "overlap": False}]
+    trial = spec(RESNET, steps=5, seed=0, faults=[fault], mitigations=mitigations)
+    write_trial(tmp_path, trial, grid="noise", labels={"mitigation": "mine"}, drawn=1, rows=rows)
+    (run,) = load(tmp_path).selected
+    assert closed_form(run) is None
+    entry_point(Look(title="x", std_unit="sigma"))
+    assert closed_form(run) is None
+    entry_point(Look(title="x", std_unit="sigma", periodic=True))
+    assert closed_form(run) is not None
+
+
 def test_what_is_no_look_stands_in_nobodys_way(entry_point: Any, caplog: pytest.LogCaptureFixture) -> None:
     entry_point("blue")
     assert find_look("stranger") == Look(title="stranger")
@@ -96,10 +116,8 @@ def test_every_built_in_mitigation_says_its_look() -> None:
         assert find_look(name).order < find_look("stranger").order, name
 
 
-def test_no_reader_and_no_planner_knows_the_name_of_a_mitigation() -> None:
-    """But for closed forms, which hold for what their source derived them of."""
-    names = "|".join(registered("mitigations"))
+def test_no_reader_and_no_planner_knows_the_name_of_a_plugin() -> None:
+    names = "|".join(name for kind in KINDS for name in registered(kind))
     for room in ("analysis", "gate", "experiment", "sweep", "attachment", "store"):
         for file in (ROOT / "paftbench" / room).rglob("*.py"):
-            if file.name != "closed_form.py":
-                assert not re.search(rf"[\"']({names})[\"']", file.read_text(encoding="utf-8")), file
+            assert not re.search(rf"[\"']({names})[\"']", file.read_text(encoding="utf-8")), file

@@ -16,6 +16,7 @@ from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.stats import INTERVAL, summarise
+from paftbench.looks import find_look
 from paftbench.records.outcome import BROKEN
 from paftbench.records.roles import GOLDEN
 
@@ -165,9 +166,7 @@ def _by_workload(found: Sequence[Ladder]) -> list[list[Ladder]]:
     groups: dict[str, list[Ladder]] = {}
     for ladder in found:
         groups.setdefault(ladder.panel.workload, []).append(ladder)
-    order = ("ResNet", "GPT-2", "LLaMA-2")
-    known = {name: i for i, name in enumerate(order)}
-    return sorted(groups.values(), key=lambda group: known.get(group[0].panel.workload.split()[0], len(order)))
+    return sorted(groups.values(), key=lambda group: find_look(group[0].panel.lead.workload).order)
 
 
 def _chunks(group: Sequence[Ladder]) -> list[Sequence[Ladder]]:

@@ -16,6 +16,7 @@ from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.figures.traces import Floats, trace
 from paftbench.analysis.panels import NothingToDraw, Panel, by_model, panels
 from paftbench.analysis.runs import Run, Sweep
+from paftbench.looks import find_look
 
 COLUMNS = 4
 Deciding = Mapping[str, Sequence[Run]]
@@ -98,7 +99,7 @@ def draw_estimates(axes: Axes, runs_by_name: Deciding, look: Mapping[str, Series
             )  # fmt: skip
     lead = next(iter(runs_by_name.values()))[0]
     faults = lead.trial.faults
-    if len(faults) == 1 and (faults[0].model, faults[0].unit) == ("gaussian_noise", "std") and faults[0].degree:
+    if len(faults) == 1 and find_look(faults[0].model).std_unit == faults[0].unit and faults[0].degree:
         axes.axhline(faults[0].degree, color=INK, linewidth=0.9, linestyle="--", zorder=1.5)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
