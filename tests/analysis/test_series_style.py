@@ -20,13 +20,15 @@ from paftbench.looks import look as look_module
 from paftbench.plugins import KINDS
 
 
-def styles(**stacks: tuple[str, ...]) -> dict[str, SeriesStyle]:
-    """Of series by label, each with the names of its mitigations."""
+def styles(*beside: str, **stacks: tuple[str, ...]) -> dict[str, SeriesStyle]:
+    """Of series by label, each with the names of its mitigations; `beside` them others in the sweep."""
     series: dict[str, Any] = {}
     for label, names in stacks.items():
         trial = SimpleNamespace(mitigations=tuple(SimpleNamespace(name=name) for name in names))
         series[label] = (SimpleNamespace(trial=trial),)
-    return styles_of([Panel(sweep=None, grid="", series=series)])  # type: ignore[arg-type]
+    others = [SimpleNamespace(trial=SimpleNamespace(mitigations=(SimpleNamespace(name=name),))) for name in beside]
+    sweep: Any = SimpleNamespace(everything=others)
+    return styles_of([Panel(sweep=sweep, grid="", series=series)])
 
 
 def test_the_built_in_ones_look_as_in_every_figure_before() -> None:
@@ -62,6 +64,15 @@ def test_a_stranger_keeps_its_colour_whatever_built_in_ones_stand_beside_it() ->
     alone = styles(stranger=("stranger",))["stranger"].color
     beside = styles(stranger=("stranger",), paft_dyn=("paft_dyn",), ddp=())["stranger"].color
     assert alone == beside
+
+
+def test_a_stranger_has_one_colour_in_figures_of_all_a_sweep_and_of_a_part_of_it() -> None:
+    names = ("a", "b", "c")
+    every = styles(*names, **{name: (name,) for name in names})
+    assert len({own.color for own in every.values()}) == 3
+    assert {name: styles(*names, **{name: (name,)})[name].color for name in names} == {
+        name: own.color for name, own in every.items()
+    }
 
 
 def test_strangers_stand_after_those_that_say_their_place() -> None:

@@ -65,7 +65,9 @@ def styles_of(panels: Sequence[Panel]) -> dict[str, SeriesStyle]:
         for name, runs in panel.series.items():
             stacks[name] = stacks.get(name) or (stack_of(runs[0]) if runs else ())
     others = sorted((name for name in stacks if name not in ROLES), key=lambda name: _turn(name, stacks[name]))
-    colours = _colours(dict.fromkeys((stacks[name] or (name,))[0] for name in others))
+    # Of all the sweep's, though a figure may show some: each has the same colour in every figure.
+    every = [stack[0] for panel in panels[:1] for run in panel.sweep.everything if (stack := stack_of(run))]
+    colours = _colours(dict.fromkeys((*every, *((stacks[name] or (name,))[0] for name in others))))
     families: dict[str, list[str]] = {}
     for name in others:
         families.setdefault(colours[(stacks[name] or (name,))[0]], []).append(name)
