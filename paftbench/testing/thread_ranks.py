@@ -210,6 +210,8 @@ def _raise_in(ident: int | None) -> None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return
         frame = frame.f_back
+    # A user's loop that meets no other rank looks at no flag of ours and waits at no queue, so nothing else ends it:
+    # left alone it would train on beside the next test. Ranks that wait are woken, and never come here.
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(RankEnded))
 
 
