@@ -6,26 +6,20 @@ A plugin is a frozen dataclass whose class attribute `name` is what users write;
 import hashlib
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from functools import cache
 from itertools import takewhile
-from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from paftbench import installed
+from paftbench.building import build as build
+from paftbench.building import field_values as field_values
 from paftbench.errors import Missing, Refused
 from paftbench.suggest import brief, did_you_mean
 
-_DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 KINDS = installed.GROUPS
 
-T = TypeVar("T")
 from_files: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}  # plugins of the user's files, by kind and name
 
 
@@ -93,53 +87,6 @@ def _kind_of(cls: type, path: Path) -> str:
     raise Refused(f"{cls.__name__} in {path} is neither a fault model, a mitigation nor a workload")
 
 
-def build(cls: type[T], spec: Mapping[str, Any], where: str) -> T:
-    """A validated instance of a frozen dataclass; errors are one line that names the field and `where` it stood."""
-    if not isinstance(spec, Mapping):
-        raise Refused(f"{where}: expected a mapping of fields, got {brief(spec)}")
-    names = [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
-    for key in spec:
-        if key not in names:
-            raise Refused(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
-    for field in fields(cls):  # type: ignore[arg-type]
-        required = field.default is MISSING and field.default_factory is MISSING
-        if field.init and required and field.name not in spec:
-            raise Refused(f"{where}: {field.name!r} is missing")
-    try:
-        built: T = _adapter(cls).validate_python(dict(spec))  # type: ignore[arg-type]
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(str(part) for part in first["loc"][:1])
-        message = first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] == "value_error" else f", got {brief(first['input'])}"
-        raise Refused(f"{where}{'.' + location if location else ''}: {message}{got}") from None
-    for key, value in spec.items():
-        if wanted := _mistaken(value, getattr(built, key)):
-            raise Refused(f"{where}.{key}: expected {wanted}, got {brief(value)}")
-        if isinstance(getattr(built, key), list | dict | set):
-            raise Refused(f"{where}.{key}: {cls.__name__} holds {brief(value)}, which can change; a tuple cannot")
-    return built
-
-
-def _mistaken(given: Any, got: Any) -> str:
-    """What was wanted where something else was taken for it: a word for a number, true or false for either."""
-    if isinstance(given, list | tuple) and isinstance(got, list | tuple):
-        return next((wanted for pair in zip(given, got, strict=False) if (wanted := _mistaken(*pair))), "")
-    if isinstance(got, float) and not isfinite(got):
-        return "a finite number"
-    if isinstance(given, bool):
-        return "" if isinstance(got, bool) else "a number or a word"
-    if isinstance(got, bool):
-        return "true or false"
-    is_odd = isinstance(given, str) and isinstance(got, int | float) and not _DECIMAL.fullmatch(given)
-    return "a plain decimal number" if is_odd else ""
-
-
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
-
-
 def build_named(kind: str, spec: Mapping[str, Any], where: str) -> Any:
     """A plugin instance from `{name: ..., field: value, ...}`."""
     if not isinstance(spec, Mapping) or "name" not in spec:
@@ -151,10 +98,6 @@ def build_named(kind: str, spec: Mapping[str, Any], where: str) -> Any:
 def spec_of(plugin: Any) -> dict[str, Any]:
     """The inverse of `build_named`: every field resolved, ready for JSON."""
     return {"name": plugin.name, **field_values(plugin)}
-
-
-def field_values(instance: Any) -> dict[str, Any]:
-    return {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
 
 
 def meaning_of(cls: Any, name: str) -> str:

@@ -14,14 +14,19 @@ def brief(value: Any) -> str:
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
 
 
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, for a name that is nearly one of `names`; else nothing."""
+    near = difflib.get_close_matches(name[:LONGEST_REPR], list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'? Known: ...`, for the end of an error message; of many names only the nearest."""
     names, name = sorted(names), name[:LONGEST_REPR]
     if not names:
         return "; there is none"
-    near = difflib.get_close_matches(name, names, n=1)
     known = f"Known: {', '.join(names)}."
     if len(names) > LISTED_NAMES:
-        nearest = difflib.get_close_matches(name, names, n=LISTED_NAMES // 4, cutoff=0.0)
-        known = f"Known, the nearest of {len(names)}: {', '.join(nearest)}."
-    return (f"; did you mean {near[0]!r}?" if near else ";") + f" {known}"
+        close = difflib.get_close_matches(name, names, n=LISTED_NAMES // 4, cutoff=0.0)
+        known = f"Known, the nearest of {len(names)}: {', '.join(close)}."
+    return f"{nearest(name, names) or ';'} {known}"

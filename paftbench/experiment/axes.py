@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from paftbench.building import optional_mapping
 from paftbench.errors import Refused
-from paftbench.experiment.shapes import plain_mapping
 from paftbench.records.kinds import Label
 from paftbench.records.seeds import Seed
 from paftbench.suggest import brief
@@ -34,7 +34,7 @@ class Axis:
 def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
     """Label axes (a mapping of labels to changes) and field axes (a list of values for a field)."""
     axes = []
-    for name, choices in plain_mapping({} if content is None else content, where, None).items():
+    for name, choices in optional_mapping(content, where).items():
         if name in ("seed", "seeds"):
             raise Refused(f"{where}: {name} is no axis; use seeds, which all cells share")
         if isinstance(choices, Mapping) and choices:
@@ -50,9 +50,8 @@ def parse_axes(content: Any, where: str) -> tuple[Axis, ...]:
 
 def _label_axis(name: str, choices: Mapping[Any, Any], where: str) -> Axis:
     labels = [_printable(str(label), where) for label in choices]
-    changes = [{} if content is None else content for content in choices.values()]
-    plain = [plain_mapping(c, f"{where}.{label}", None) for label, c in zip(labels, changes, strict=True)]
-    return Axis(name=name, choices=tuple(zip(labels, plain, strict=True)), is_field=False)
+    changes = [optional_mapping(c, f"{where}.{label}") for label, c in zip(labels, choices.values(), strict=True)]
+    return Axis(name=name, choices=tuple(zip(labels, changes, strict=True)), is_field=False)
 
 
 def field_axis(name: str, values: list[Any], *, optional: bool = False) -> Axis:

@@ -6,18 +6,18 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
+from paftbench.building import build
 from paftbench.errors import Missing, Refused
 from paftbench.experiment.axes import Axis, field_axis, parse_seeds
 from paftbench.experiment.fields import has_field, merged
-from paftbench.experiment.file import Experiment, Grid, check_settings
+from paftbench.experiment.file import Experiment, Grid, Settings
 from paftbench.experiment.overrides import Override
 from paftbench.records.kinds import Label
-from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN
 from paftbench.records.seeds import Seed
 from paftbench.suggest import did_you_mean
 
 MOST_TRIALS: Final = 20_000  # what is planned in seconds
-_SETTINGS = (GOLDEN, CLEAN, AVERAGING_LIMIT, "judge", "tolerance")
+_SETTINGS = tuple(Settings.__dataclass_fields__)
 _LISTS = ("faults", "mitigations")
 Choices = tuple[tuple[Axis, Label], ...]
 
@@ -228,5 +228,5 @@ def _with_seeds(experiment: Experiment, key: str, values: list[Any]) -> Experime
 def _with_setting(experiment: Experiment, key: str, values: list[Any]) -> Experiment:
     if len(values) > 1:
         raise Refused(f"{key} is a setting of the whole experiment: it takes one value, got {values!r}")
-    check_settings({key: values[0]}, f"{key}={values[0]}")
-    return replace(experiment, **{key: values[0]})
+    built = build(Settings, {key: values[0]}, f"{key}={values[0]}:")
+    return replace(experiment, **{key: getattr(built, key)})

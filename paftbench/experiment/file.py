@@ -5,19 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from math import isfinite
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from paftbench.building import build, field_values, list_of, mapping_of, optional_mapping, text_of
 from paftbench.errors import Missing, Refused
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
 from paftbench.experiment.scale import SMALL, Scale, parse_scales
-from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.experiment.yaml_text import read_yaml, read_yaml_file
 from paftbench.records.door import SCHEMA
-from paftbench.records.expectation import BOUNDS, Expectation
+from paftbench.records.expectation import Expectation
 from paftbench.records.plan import Judge
-from paftbench.records.roles import AVERAGING_LIMIT, CLEAN, GOLDEN
+from paftbench.records.roles import CLEAN, GOLDEN
 from paftbench.records.seeds import Seed
 from paftbench.suggest import brief, did_you_mean
 
@@ -40,7 +39,22 @@ _WHOLE = (Grid(name="all"),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Settings:
+    """What is set once for all cells of an experiment."""
+
+    golden: bool = True
+    clean: bool = False
+    averaging_limit: bool = False
+    judge: Judge = "worst_rank"
+    tolerance: int | float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.tolerance < 0:
+            raise Refused(f"tolerance (in the metric's unit) must be a number >= 0, got {self.tolerance!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Settings):
     """A YAML file, read, at one of its scales; `source` is how errors call it."""
 
     source: str
@@ -51,11 +65,6 @@ class Experiment:
     axes: tuple[Axis, ...] = ()
     grids: tuple[Grid, ...] = _WHOLE
     seeds: tuple[Seed, ...] | None = None
-    golden: bool = True
-    clean: bool = False
-    averaging_limit: bool = False
-    judge: Judge = "worst_rank"
-    tolerance: float = 0.0
     expect: tuple[Expectation, ...] = ()
     scale: str = SMALL
     scales: Mapping[str, Scale] = field(default_factory=dict)
@@ -127,16 +136,17 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
 
 def parse_experiment(content: Any, source: str) -> Experiment:
     """An experiment from the plain values of its file."""
-    values = plain_mapping(content, source, ["schema", *_fields_of(Experiment)])
+    values = mapping_of(content, source, ["schema", *_fields_of(Experiment)])
     schema = values.pop("schema", SCHEMA)
     if isinstance(schema, bool) or schema != SCHEMA:
         raise Refused(f"{source}: schema {brief(schema)} is not {SCHEMA}, the one this version reads")
     if not isinstance(values.get("name"), str) or not _NAME.fullmatch(values["name"]):
         raise Refused(f"{source}: name must be words joined by '/', got {brief(values.get('name'))}")
-    check_settings(values, source)
+    given = {key: values[key] for key in Settings.__dataclass_fields__ if key in values}
+    values |= field_values(build(Settings, given, f"{source}:"))
     for key in ("about", "cost"):
-        values[key] = text_of(values, key, source)
-    values["base"] = optional_mapping(values, "base", f"{source}: ")
+        values[key] = text_of(values.get(key), f"{source}: {key}")
+    values["base"] = optional_mapping(values.get("base"), f"{source}: base")
     values["axes"] = parse_axes(values.get("axes"), f"{source}: axes")
     if "grids" in values:
         values["grids"] = _grids(values["grids"], source)
@@ -149,24 +159,12 @@ def parse_experiment(content: Any, source: str) -> Experiment:
     return Experiment(source=source, **values)
 
 
-def check_settings(values: Mapping[str, Any], where: str) -> None:
-    """`ValueError` for a setting of the whole experiment that is out of its range."""
-    for key in (GOLDEN, CLEAN, AVERAGING_LIMIT):
-        if not isinstance(values.get(key, True), bool):
-            raise Refused(f"{where}: {key} must be true or false, got {brief(values[key])}")
-    judge, tolerance = values.get("judge", "worst_rank"), values.get("tolerance", 0.0)
-    if judge not in get_args(Judge):
-        raise Refused(f"{where}: judge {brief(judge)} is not known{did_you_mean(str(judge), get_args(Judge))}")
-    if not _is_number(tolerance) or tolerance < 0:
-        raise Refused(f"{where}: tolerance (in the metric's unit) must be a number >= 0, got {brief(tolerance)}")
-
-
 def _grids(content: Any, source: str) -> tuple[Grid, ...]:
     if not isinstance(content, list) or not content:
         raise Refused(f"{source}: grids must be a list with at least one grid, got {brief(content)}")
     grids: list[Grid] = []
     for i, item in enumerate(content):
-        values = plain_mapping(item, f"{source}: grids[{i}]", _fields_of(Grid))
+        values = mapping_of(item, f"{source}: grids[{i}]", _fields_of(Grid))
         name = values.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
             raise Refused(f"{source}: grids[{i}]: name must be a word other than golden and clean, got {brief(name)}")
@@ -176,7 +174,7 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
         grids.append(
             Grid(
                 name=name,
-                set=optional_mapping(values, "set", f"{where}: "),
+                set=optional_mapping(values.get("set"), f"{where}: set"),
                 axes=parse_axes(values.get("axes"), f"{where}: axes"),
                 seeds=parse_seeds(values["seeds"], where) if "seeds" in values else None,
             )
@@ -185,40 +183,15 @@ def _grids(content: Any, source: str) -> tuple[Grid, ...]:
 
 
 def _expectations(content: Any, where: str, axes: list[Axis]) -> tuple[Expectation, ...]:
-    items = [] if content is None else content
-    if not isinstance(items, list):
-        raise Refused(f"{where}: expected a list, got {brief(content)}")
     known = sorted({"grid", "seed", "mitigation", *(axis.name for axis in axes)})
-    return tuple(_expectation(item, f"{where}[{i}]", known) for i, item in enumerate(items))
+    return tuple(_expectation(item, f"{where}[{i}]", known) for i, item in enumerate(list_of(content, where)))
 
 
 def _expectation(item: Any, where: str, known: list[str]) -> Expectation:
-    values = plain_mapping(item, where, Expectation.__dataclass_fields__)
-    selected = optional_mapping(values, "where", f"{where}.", known)
-    values["where"] = {key: tuple(value) if isinstance(value, list) else value for key, value in selected.items()}
-    for key, labels in values["where"].items():
-        if labels == ():
-            raise Refused(f"{where}.where: {key} lists no label")
-    if not isinstance(values.get("value"), str):
-        raise Refused(f"{where}: value must name a measured value, got {brief(values.get('value'))}")
-    if not any(bound in values for bound in BOUNDS):
-        raise Refused(f"{where}: a bound is missing, one of {', '.join(BOUNDS)}")
-    for bound in ("at_least", "at_most"):
-        if bound in values and not _is_number(values[bound]):
-            raise Refused(f"{where}: {bound} must be a number, got {brief(values[bound])}")
-    never = values.get("never", [])
-    if not isinstance(never, list) or not all(isinstance(outcome, str) for outcome in never):
-        raise Refused(f"{where}: never must be a list of outcomes, got {brief(never)}")
-    values["never"] = tuple(never)
-    try:
-        return Expectation(**values)
-    except (LookupError, ValueError) as error:
-        raise type(error)(f"{where}: {error}") from None
+    values = mapping_of(item, where, Expectation.__dataclass_fields__)
+    values["where"] = optional_mapping(values.get("where"), f"{where}.where", known)
+    return build(Expectation, values, where)
 
 
 def _fields_of(cls: type[Experiment] | type[Grid]) -> Sequence[str]:
     return [name for name in cls.__dataclass_fields__ if name not in _NOT_IN_FILES]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

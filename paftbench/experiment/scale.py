@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from paftbench.building import mapping_of, optional_mapping, text_of
 from paftbench.errors import Refused
 from paftbench.experiment.axes import Axis, parse_axes, parse_seeds
-from paftbench.experiment.shapes import optional_mapping, plain_mapping, text_of
 from paftbench.records.seeds import Seed
 from paftbench.suggest import did_you_mean
 
@@ -47,23 +47,23 @@ def parse_scales(
 ) -> dict[str, Scale]:
     """Scales by name; `axes` are the experiment's and `grids` those of each grid, which a scale may replace."""
     scales = {}
-    for name, item in plain_mapping({} if content is None else content, where, None).items():
+    for name, item in optional_mapping(content, where).items():
         own = f"{where}.{name}"
         if name == SMALL:
             raise Refused(f"{own}: the file itself is the scale {SMALL}")
-        values = plain_mapping(item, own, Scale.__dataclass_fields__)
+        values = mapping_of(item, own, Scale.__dataclass_fields__)
         every = [*axes, *(axis for grid in grids.values() for axis in grid)]
-        parts = optional_mapping(values, "grids", f"{own}.", grids)
+        parts = optional_mapping(values.get("grids"), f"{own}.grids", grids)
         changes = {}
         for grid, part in parts.items():
             place = f"{own}.grids.{grid}"
-            fields = plain_mapping(part, place, Change.__dataclass_fields__)
+            fields = mapping_of(part, place, Change.__dataclass_fields__)
             changes[grid] = Change(**_change(fields, place, [*axes, *grids[grid]]))
         scales[name] = Scale(
             **_change(values, own, every),
             grids=changes,
             seeds=parse_seeds(values["seeds"], own) if "seeds" in values else None,
-            cost=text_of(values, "cost", own),
+            cost=text_of(values.get("cost"), f"{own}: cost"),
         )
     return scales
 
@@ -74,4 +74,4 @@ def _change(values: Mapping[str, Any], where: str, known: Sequence[Axis]) -> dic
     for axis in axes:
         if axis.name not in names:
             raise Refused(f"{where}.axes: the file has no axis {axis.name!r}{did_you_mean(axis.name, names)}")
-    return {"set": optional_mapping(values, "set", f"{where}."), "axes": axes}
+    return {"set": optional_mapping(values.get("set"), f"{where}.set"), "axes": axes}

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from paftbench.building import build, field_values
 from paftbench.errors import Refused
 from paftbench.faults.contract import FaultModel
 from paftbench.faults.schedules import EVERY_STEP, Schedule, parse_schedule, schedule_spec
-from paftbench.plugins import build, field_values, find
+from paftbench.plugins import find
 from paftbench.ranks.sites import BUILT_SITES, Site
 from paftbench.suggest import brief, did_you_mean
 

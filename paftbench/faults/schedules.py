@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from paftbench.building import build, field_values
 from paftbench.errors import Refused
 from paftbench.faults.draws import generator_of
-from paftbench.plugins import build, field_values
 from paftbench.suggest import brief, did_you_mean
 
 

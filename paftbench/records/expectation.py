@@ -76,10 +76,15 @@ class Expectation:
     def __post_init__(self) -> None:
         if self.value not in MEASURES:
             raise Missing(f"no value {self.value!r}{did_you_mean(self.value, MEASURES)}")
+        if self.at_least is None and self.at_most is None and not self.never:
+            raise Refused(f"a bound is missing, one of {', '.join(BOUNDS)}")
         if self.value == OUTCOME and (not self.never or self.at_least is not None or self.at_most is not None):
             raise Refused("the value outcome takes one bound, `never` with a list of outcomes")
         if self.value != OUTCOME and self.never:
             raise Refused(f"never is a bound of the value outcome; {self.value} takes at_least and at_most")
+        for key, labels in self.where.items():
+            if labels == ():
+                raise Refused(f"where: {key} lists no label")
         for outcome in self.never:
             if outcome not in OUTCOMES:
                 raise Missing(f"never: no outcome {outcome!r}{did_you_mean(outcome, OUTCOMES)}")

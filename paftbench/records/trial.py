@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import torch
 
+from paftbench.building import build, field_values, list_of, mapping_of
 from paftbench.errors import Refused
 from paftbench.faults.fault import Fault, check_faults, fault_spec, parse_fault
 from paftbench.faults.schedules import Steps
 from paftbench.mitigations.contract import Mitigation
-from paftbench.plugins import build, build_named, field_values, spec_of
-from paftbench.suggest import brief, did_you_mean
+from paftbench.plugins import build_named, spec_of
 from paftbench.workloads.contract import DataId, Workload
 
 SCHEMA = 1
@@ -205,29 +205,15 @@ class Trial:
 
 def parse_trial(spec: Mapping[str, Any], where: str = "trial") -> Trial:
     """A validated trial from plain values; errors are `ValueError` or `LookupError` of one line."""
-    if not isinstance(spec, Mapping):
-        raise Refused(f"{where}: expected a mapping, got {brief(spec)}")
-    names = list(Trial.__dataclass_fields__)
-    for key in spec:
-        if key not in names:
-            raise Refused(f"{where}: unknown key {brief(key)}{did_you_mean(str(key), names)}")
-    values = dict(spec)
+    values = mapping_of(spec, where, Trial.__dataclass_fields__)
     for name, cls in (("optimizer", OptimizerConfig), ("lr_schedule", LrSchedule), ("checkpoint", CheckpointConfig)):
         if name in values:
             values[name] = build(cls, values[name], f"{where}.{name}")
     values["workload"] = build_named("workloads", values.get("workload", {}), f"{where}.workload")
-    values["faults"] = tuple(
-        parse_fault(fault, f"{where}.faults[{i}]") for i, fault in enumerate(_listed(values, "faults", where))
-    )
+    faults = list_of(values.get("faults"), f"{where}.faults")
+    values["faults"] = tuple(parse_fault(fault, f"{where}.faults[{i}]") for i, fault in enumerate(faults))
+    given = list_of(values.get("mitigations"), f"{where}.mitigations")
     values["mitigations"] = tuple(
-        build_named("mitigations", mitigation, f"{where}.mitigations[{i}]")
-        for i, mitigation in enumerate(_listed(values, "mitigations", where))
+        build_named("mitigations", mitigation, f"{where}.mitigations[{i}]") for i, mitigation in enumerate(given)
     )
     return build(Trial, values, where)
-
-
-def _listed(values: Mapping[str, Any], name: str, where: str) -> list[Any]:
-    given = [] if values.get(name) is None else values[name]
-    if not isinstance(given, list | tuple):
-        raise Refused(f"{where}.{name}: expected a list, got {brief(given)}")
-    return list(given)

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paftbench.building import field_values
 from paftbench.errors import Refused
 from paftbench.faults.fault import Fault, fault_spec
 from paftbench.faults.injector import Strikes
 from paftbench.mitigations.contract import Mitigation
-from paftbench.plugins import field_values
 from paftbench.testing.comparison import compared
 from paftbench.testing.curve import mean_curve
 from paftbench.testing.rank import Outcome, Task

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from paftbench.plugins import build, field_values, meaning_of
+from paftbench.building import build, field_values
+from paftbench.plugins import meaning_of
 from paftbench.verify.promise import expect, promise
 from paftbench.verify.variants import built, variants
 

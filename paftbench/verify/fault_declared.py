@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import torch
 
+from paftbench.building import build
 from paftbench.faults.contract import FLOATS
-from paftbench.plugins import build
 from paftbench.ranks.sites import Site
 from paftbench.verify.declared import Declared
 from paftbench.verify.promise import Broken, expect, promise

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paftbench.plugins import build
+from paftbench.building import build
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.launch import as_rank, join
 from paftbench.verify.mitigation_case import STEPS, MitigationCase

@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from paftbench.plugins import build
+from paftbench.building import build
 from paftbench.verify.promise import Broken
 
 

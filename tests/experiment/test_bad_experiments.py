@@ -72,7 +72,11 @@ def contents(folder: Path) -> dict[str, bytes | None]:
         ("schema: 1", "schema: 2", "schema 2 is not 1, the one this version reads"),
         ("name: quickstart", "name: ../quickstart", "name must be words joined by '/'"),
         ("name: quickstart", "nmae: quickstart", "unknown key 'nmae'; did you mean 'name'?"),
-        ("judge: worst_rank", "judge: best", "judge 'best' is not known; Known: mean_model, rank0, worst_rank."),
+        (
+            "judge: worst_rank",
+            "judge: best",
+            "judge: Input should be 'mean_model', 'worst_rank' or 'rank0', got 'best'",
+        ),
         ("seeds: 3", "seeds: 0", "seeds must be a number >= 1"),
         ("seeds: 3", "seeds: [9223372036854775808]", "seeds must be below 2**63"),
         ("tolerance: 0.02", "tolerance: -1", "tolerance (in the metric's unit) must be a number >= 0, got -1"),
@@ -181,7 +185,7 @@ def test_a_file_that_is_no_experiment_is_one_line(
         (["mitigations.sync.period=5,6"], "no mitigation of this experiment has the name"),
         (["mitigations=[]"], "are the same trial: an axis between them changes nothing"),
         (["tolerance=1,2"], "tolerance is a setting of the whole experiment: it takes one value"),
-        (["golden=maybe"], "golden must be true or false, got 'maybe'"),
+        (["golden=maybe"], "golden: expected true or false, got 'maybe'"),
         (["seed=-1"], "seeds must be a number >= 1 or a list of numbers >= 0, got [-1]"),
         (["fault_seed=-1"], "seed and fault_seed must be within [0, 2**63)"),
         (

@@ -109,7 +109,7 @@ def test_nothing_to_check_is_a_mistake(folder: Path, capsys: pytest.CaptureFixtu
         ("{value: rank0, at_least: 2, at_most: 1}", "at_least 2 is above at_most 1: no number holds both"),
         ("{where: {mitigation: ddp}, value: gap_closed, at_least: 0}", "compares plain DDP with itself"),
         ("{where: {grid: golden}, value: quality_lost, at_most: 0}", "compares golden runs with themselves"),
-        ("{where: {mitigation: []}, value: rank0, at_least: 0}", "expect[0].where: mitigation lists no label"),
+        ("{where: {mitigation: []}, value: rank0, at_least: 0}", "expect[0]: where: mitigation lists no label"),
     ],
 )
 def test_an_expectation_that_cannot_be_judged_is_one_line(

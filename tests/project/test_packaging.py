@@ -13,9 +13,10 @@ import torch
 import yaml
 from support.checkout import ROOT
 
+from paftbench.building import build
 from paftbench.faults import SparseFault
 from paftbench.faults.draws import Draws
-from paftbench.plugins import build, load_file
+from paftbench.plugins import load_file
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.yaml"))
 DOCUMENTS = [

@@ -180,7 +180,7 @@ def test_resolving_leaves_nothing_to_derive() -> None:
         ({"placement": "ddp"}, "trial.placement: .*'virtual' or 'torchrun', got 'ddp'"),
         ({"checkpoint": {"every": -1}}, r"trial.checkpoint: every \(steps between checkpoints\) must be >= 0, got -1"),
         ({"optimizer": {"name": "lion"}}, "trial.optimizer.name: .*got 'lion'"),
-        ({"optimizer": "sgd"}, "trial.optimizer: expected a mapping of fields, got 'sgd'"),
+        ({"optimizer": "sgd"}, "trial.optimizer: expected a mapping, got 'sgd'"),
         ({"optimizer": {"lr": -1}}, "trial.optimizer: lr must be a finite number >= 0, got -1"),
         ({"optimizer": {"lr": float("nan")}}, "trial.optimizer: lr must be a finite number >= 0, got nan"),
         ({"optimizer": {"betas": [0.9, 1.0]}}, r"trial.optimizer: betas must be within \[0, 1\), got \(0.9, 1.0\)"),
