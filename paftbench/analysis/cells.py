@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from paftbench.analysis.cost import step_seconds
 from paftbench.analysis.quality import quality
 from paftbench.analysis.runs import Run, Sweep, View
-from paftbench.analysis.stats import Claim, Summary, claim_of, summarise
+from paftbench.analysis.stats import ClaimKind, Summary, claim_of, summarise
 from paftbench.errors import Refused
 from paftbench.looks import find_look
 from paftbench.records.roles import AVERAGING_LIMIT, DDP, GOLDEN
@@ -41,7 +41,7 @@ class Cell:
         return len({run.sample for run in self.done})
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClaimKind:
         """What may be said of the judged metric: by the seeds that count, not by those that finished."""
         return claim_of(len({run.sample for run in self.done if run.broke_down or run.metric(run.judge) is not None}))
 

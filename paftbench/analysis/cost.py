@@ -9,7 +9,7 @@ from functools import lru_cache
 from statistics import median
 
 from paftbench.analysis.runs import Run
-from paftbench.records.step import Step
+from paftbench.records.step import StepRow
 from paftbench.store.directory import NOT_OF_THE_STEP
 
 SYNC = "mitigate"
@@ -90,11 +90,11 @@ def extra_share(run: Run) -> float | None:
     return extra / gradients if extra is not None and gradients else None
 
 
-def _kind(row: Step, following: Step | None) -> str:
+def _kind(row: StepRow, following: StepRow | None) -> str:
     return "sync" if row.synced else "before" if following is not None and following.synced else "other"
 
 
-def _sync_s(rows: Sequence[Step]) -> float | None:
+def _sync_s(rows: Sequence[StepRow]) -> float | None:
     with_sync = [(row.seconds or {}).get(SYNC, 0.0) for row in rows if row.synced]
     without = [(row.seconds or {}).get(SYNC, 0.0) for row in rows if not row.synced]
     if not with_sync:

@@ -22,7 +22,7 @@ FIELD_NSR = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Realised:
+class RealisedDegree:
     """The noise-to-signal ratio that plain DDP met at each degree: median over seeds, NaN where it was not measured.
 
     `of` is the median step's, or the worst step's for faults that leave most steps alone.
@@ -71,16 +71,16 @@ class Ladder:
         return f"{self.panel.workload}{self.panel.caveat}\n{' + '.join(faults)}"
 
     @cached_property
-    def realised(self) -> Realised | None:
+    def realised(self) -> RealisedDegree | None:
         """None where no plain DDP run measured it."""
         plain = [
             [run for name in self.names for run in self.at(name, degree) if _plain(run)] for degree in self.degrees
         ]
         middle = [_middle(runs, "median") for runs in plain]
         if any(value != 0 and not isnan(value) for value in middle):
-            return Realised(of="median step", values=tuple(middle))
+            return RealisedDegree(of="median step", values=tuple(middle))
         worst = [_middle(runs, "max") for runs in plain]
-        return None if all(map(isnan, worst)) else Realised(of="worst step", values=tuple(worst))
+        return None if all(map(isnan, worst)) else RealisedDegree(of="worst step", values=tuple(worst))
 
     def degree_of(self, nsr: float) -> float | None:
         """The degree at which plain DDP would meet an NSR: on the line through the nearest two in logarithms.

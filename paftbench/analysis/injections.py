@@ -10,7 +10,7 @@ from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import load
 from paftbench.analysis.text import compact, draw
 from paftbench.errors import Refused
-from paftbench.records.injection import Injection
+from paftbench.records.injection import InjectionRow
 
 KINDS = ("site", "bit class", "parameter", "magnitude")
 _MANTISSA = {"fp64": 52, "fp32": 23, "bf16": 7, "fp16": 10}
@@ -55,16 +55,16 @@ def _of_cell(cell: Cell, by: str | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _elements(row: Injection) -> int:
+def _elements(row: InjectionRow) -> int:
     return 1 if row.elements is None else row.elements
 
 
-def _parameter(row: Injection) -> str:
+def _parameter(row: InjectionRow) -> str:
     whole = "(all parameters)" if row.site == "parameter" else "(whole gradient)"
     return row.parameter or whole
 
 
-def _bit_class(row: Injection, precision: str) -> str:
+def _bit_class(row: InjectionRow, precision: str) -> str:
     bits = row.bit
     if bits is None:
         return "none (not a bit flip)"
@@ -81,7 +81,7 @@ def _kind_of(bit: int, dtype: str) -> str:
     return "mantissa" if bit < _MANTISSA[dtype] else "exponent"
 
 
-def _decade(row: Injection) -> str:
+def _decade(row: InjectionRow) -> str:
     before, after, norm = row.value_before, row.value_after, row.norm
     if before is not None and after is not None:
         change = abs(after - before)

@@ -11,7 +11,7 @@ from paftbench.analysis.stats import NO_CLAIM, claim_of
 from paftbench.errors import Refused
 from paftbench.looks import find_look
 from paftbench.printable import printable
-from paftbench.records.plan import FaultFields, Schedule, SomeRanks
+from paftbench.records.plan import FaultFields, ScheduleFields, SomeRanks
 from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
 
 
@@ -155,7 +155,7 @@ def _degree_text(fault: FaultFields) -> str:
     return f"{number} {unit}" if unit.startswith("per ") else f"{unit} {number}"
 
 
-def _schedule_text(schedule: Schedule | str, steps: int) -> str:
+def _schedule_text(schedule: ScheduleFields | str, steps: int) -> str:
     if isinstance(schedule, str):
         return plain(schedule)
     if schedule.kind == "probability" and schedule.p is not None:

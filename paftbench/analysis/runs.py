@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from paftbench.errors import Refused
-from paftbench.records.injection import Injection
+from paftbench.records.injection import InjectionRow
 from paftbench.records.outcome import BROKE_DOWN
 from paftbench.records.plan import VIEWS, Plan, TrialFields
 from paftbench.records.plan import Judge as View
 from paftbench.records.result import Metric, Result, unmeasured
 from paftbench.records.roles import DDP, GOLDEN, LIMIT_MITIGATION
 from paftbench.records.seeds import Seed, parse_seed
-from paftbench.records.step import Step
+from paftbench.records.step import StepRow
 from paftbench.store.directory import TRIAL, TrialRecord, read_record, read_results
 
 __all__ = ["VIEWS", "Run", "Sweep", "View", "load"]
@@ -136,15 +136,15 @@ class Run:
         """What was measured; `analysis.quality` says what a run that broke down counts as."""
         return self.found.metric.of(view)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StepRow]:
         """Rows of steps.jsonl; a step that a resumed trial ran again counts once, the last time."""
         return list({row.step: row for row in self.record.steps()}.values())
 
-    def step_rows(self) -> list[tuple[Step, Mapping[str, Any]]]:
+    def step_rows(self) -> list[tuple[StepRow, Mapping[str, Any]]]:
         """The same, each beside all that stands in its row."""
         return list({row.step: (row, fields) for row, fields in self.record.step_rows()}.values())
 
-    def injections(self) -> Iterator[Injection]:
+    def injections(self) -> Iterator[InjectionRow]:
         """Rows of injections.jsonl."""
         return self.record.injections()
 

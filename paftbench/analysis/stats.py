@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from paftbench.errors import Refused
 
-Claim = Literal["none", "range", "interval"]
+ClaimKind = Literal["none", "range", "interval"]
 NO_CLAIM: Final = "shown, no claim"
 INTERVAL: Final = "95 % paired t"
 CONFIDENCE: Final = 0.95
@@ -28,10 +28,10 @@ class Summary:
     low: float | None
     high: float | None
     points: tuple[float, ...]
-    claim: Claim
+    claim: ClaimKind
 
 
-def claim_of(seeds: int) -> Claim:
+def claim_of(seeds: int) -> ClaimKind:
     """What a number of distinct seeds allows."""
     return "none" if seeds < 3 else "range" if seeds < 5 else "interval"
 

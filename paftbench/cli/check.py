@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paftbench.gate.baseline import Baseline
     from paftbench.gate.finding import Finding, Gate
 
-Mode = Literal["bound", "exact"]  # how a baseline is compared: within bounds over seeds, or bit by bit
+ModeFlag = Literal["bound", "exact"]  # how a baseline is compared: within bounds over seeds, or bit by bit
 FEWEST = 3  # seeds below which nothing is claimed
 
 
@@ -48,7 +48,7 @@ def check(
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with this file, too.")
     ] = None,
-    mode: Annotated[Mode, typer.Option("--mode", help="How the baseline is compared.")] = "bound",
+    mode: Annotated[ModeFlag, typer.Option("--mode", help="How the baseline is compared.")] = "bound",
     update: Annotated[bool, typer.Option("--update", help="Write the baseline from this run instead.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Findings as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Findings as JSON.")] = None,
@@ -93,7 +93,7 @@ def check(
     return _told(gate, files)
 
 
-def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> None:
+def _check_asked(files: Files, mode: ModeFlag, experiment: str, expects: bool) -> None:
     """`ValueError` for flags that say nothing together."""
     if files.baseline is None and (files.update or mode == "exact"):
         flag = "--update" if files.update else "--mode exact"
@@ -102,7 +102,7 @@ def _check_asked(files: Files, mode: Mode, experiment: str, expects: bool) -> No
         raise Refused(f"{experiment} has no `expect`, and no --baseline FILE is given: there is nothing to check")
 
 
-def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseline | None":
+def _baseline(files: Files, mode: ModeFlag, sweep: "Sweep", command: str) -> "Baseline | None":
     """The baseline to compare with, checked to be one of this sweep; None without one, and where it is written."""
     from paftbench.gate.baseline import check_fits, read
     from paftbench.gate.bound import check_margin
@@ -128,7 +128,7 @@ def _baseline(files: Files, mode: Mode, sweep: "Sweep", command: str) -> "Baseli
 
 
 def _judged(
-    sweep: "Sweep", selected: Sequence[Any], baseline: "Baseline | None", files: Files, mode: Mode, command: str
+    sweep: "Sweep", selected: Sequence[Any], baseline: "Baseline | None", files: Files, mode: ModeFlag, command: str
 ) -> "Gate":
     from paftbench.gate.finding import Gate
     from paftbench.gate.judging import judged
@@ -151,7 +151,7 @@ def _judged(
     )
 
 
-def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: Mode) -> "Finding":
+def _updated(sweep: "Sweep", path: Path, findings: Sequence["Finding"], mode: ModeFlag) -> "Finding":
     """Write the baseline, unless a trial is missing or has failed to train."""
     from paftbench.analysis.runs import samples_of
     from paftbench.gate.baseline import make, write

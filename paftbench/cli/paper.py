@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
           "fig9": "fig9", "all": ""}  # fmt: skip
-Scale = Literal["small", "paper"]  # nano models here, or the paper's own models, data and schedules
+ScaleFlag = Literal["small", "paper"]  # nano models here, or the paper's own models, data and schedules
 HERE = "leave them out (workers=4) or let nodes=1 say that this one has all the GPUs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PlanFlag:
     """The trials of an item with the user's overrides, and those of them that `-k` selects."""
 
     everything: Sequence["Planned"]
@@ -39,7 +39,7 @@ def paper(
             help="table1, fig5a, optimizer_state, ..; or all (the default), tables, figures, fig5; fields of a trial.",
         ),
     ] = None,
-    scale: Annotated[Scale, typer.Option("--scale", help="Nano models, or the paper's own.")] = "small",
+    scale: Annotated[ScaleFlag, typer.Option("--scale", help="Nano models, or the paper's own.")] = "small",
     tflops: Annotated[
         float | None,
         typer.Option("--tflops", metavar="X", help="With -n at scale paper: TFLOP/s that your GPU sustains in fp32."),
@@ -92,35 +92,35 @@ def chosen(names: Sequence[str]) -> list[str]:
     return [item for item in ITEMS if item in wanted]
 
 
-def root_of(out: Path, scale: Scale) -> Path:
+def root_of(out: Path, scale: ScaleFlag) -> Path:
     """Where items lie, a directory each; scales never mix."""
     return out / "paper" if scale == "small" else out / "paper" / f"scale-{scale}"
 
 
 def planned(
     items: Sequence[str],
-    scale: Scale,
+    scale: ScaleFlag,
     overrides: Sequence[str],
     keyword: str | None,
     plugins: Sequence[Path],
     *,
     data_needed: bool,
-) -> dict[str, Plan]:
+) -> dict[str, PlanFlag]:
     """The trials of every item, all of them validated before any runs; items without any that `-k` selects left out."""
     from paftbench.experiment import load, plan
 
-    plans: dict[str, Plan] = {}
+    plans: dict[str, PlanFlag] = {}
     for item in items:
         experiment = load(f"paper/{item}", scale)
         everything = plan(experiment, overrides, plugins=plugins, data_needed=data_needed)
         if selected := sweeping.matching(everything, keyword):
-            plans[item] = Plan(everything=everything, selected=selected)
+            plans[item] = PlanFlag(everything=everything, selected=selected)
     if not plans:
         raise Missing(f"-k {keyword!r} matches no trial of {', '.join(items)}; list them with -n")
     return plans
 
 
-def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy", engine: "Engine") -> int:
+def reproduced(root: Path, plans: dict[str, PlanFlag], scale: ScaleFlag, policy: "Policy", engine: "Engine") -> int:
     """Run, draw and judge item by item; a trial that several items have runs in the first of them."""
     from paftbench.sweep.sharing import share, siblings_of
 
@@ -148,7 +148,7 @@ def reproduced(root: Path, plans: dict[str, Plan], scale: Scale, policy: "Policy
     return code
 
 
-def refuse_mixture(item: str, scale: Scale, directory: Path, planned: Sequence["Planned"]) -> None:
+def refuse_mixture(item: str, scale: ScaleFlag, directory: Path, planned: Sequence["Planned"]) -> None:
     """`ValueError` where a directory holds trials of other settings: figures and verdicts would take them together.
 
     Parts of the item as its file has it go together, whatever part was run before, and so do more seeds.
@@ -175,7 +175,7 @@ def seedless(trial: Mapping[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def look(item: str, directory: Path, scale: Scale) -> None:
+def look(item: str, directory: Path, scale: ScaleFlag) -> None:
     """Draw an item beside the paper's and judge its claims; paths and verdicts on stdout, and kept in its directory."""
     from paftbench import paper as analysis
     from paftbench.store.files import write_json, write_text

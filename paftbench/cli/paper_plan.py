@@ -21,7 +21,7 @@ Row = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PlanPart:
     """The trials of one item; `shared` are ids that another item has done, or runs before."""
 
     item: str
@@ -61,7 +61,7 @@ def show(
     say(_small(parts, jobs) if scale == "small" else _large(parts, tflops))
 
 
-def _parts(root: Path, plans: Mapping[str, Sequence[Planned]], policy: Policy) -> Iterator[Part]:
+def _parts(root: Path, plans: Mapping[str, Sequence[Planned]], policy: Policy) -> Iterator[PlanPart]:
     records = {item: sweeping.records_of(root / item, planned) for item, planned in plans.items()}
     forecast = Forecast(root, [record for found in records.values() for record in found.values()])
     before: set[str] = set()
@@ -69,11 +69,11 @@ def _parts(root: Path, plans: Mapping[str, Sequence[Planned]], policy: Policy) -
         lines = sweeping.listed(planned, records[item], policy, forecast)
         siblings = [] if policy.force else siblings_of(root / item)
         beside = (other.id for other, _ in shareable(root / item, planned, policy, siblings))
-        yield Part(item=item, lines=lines, shared=frozenset(before.union(beside)))
+        yield PlanPart(item=item, lines=lines, shared=frozenset(before.union(beside)))
         before.update(line.planned.id for line in lines)
 
 
-def _small(parts: Sequence[Part], jobs: int) -> str:
+def _small(parts: Sequence[PlanPart], jobs: int) -> str:
     rows: list[Row] = [("item", "trials", "done", "shared", "to run", "expected", "stated")]
     for part in parts:
         seconds = sweeping.seconds_of(part.todo, jobs)
@@ -82,7 +82,7 @@ def _small(parts: Sequence[Part], jobs: int) -> str:
     return f"{columns(rows)}\n{sweeping.total(_all(parts), jobs)}"
 
 
-def _large(parts: Sequence[Part], tflops: float | None) -> str:
+def _large(parts: Sequence[PlanPart], tflops: float | None) -> str:
     rows: list[Row] = [("item", "trials", "done", "shared", "to run", "GPU-hours", "disk", "checkpoint")]
     rows += [(*part.counts(), *_needs([part], tflops)) for part in parts]
     planned = [line.planned for part in parts for line in part.lines]
@@ -91,7 +91,7 @@ def _large(parts: Sequence[Part], tflops: float | None) -> str:
     return "\n".join(lines)
 
 
-def _needs(parts: Sequence[Part], tflops: float | None) -> Row:
+def _needs(parts: Sequence[PlanPart], tflops: float | None) -> Row:
     """GPU-hours of what is left to run, disk of it and of what is copied, the largest checkpoint of either."""
     todo = needs_of([line.planned for part in parts for line in part.todo], tflops or TFLOPS)
     kept = needs_of([line.planned for part in parts for line in part.lines if line.runs])
@@ -109,5 +109,5 @@ def _assumptions(tflops: float | None, uncounted: int) -> str:
     return text + (f"\n{uncounted} trials are of workloads that do not say what they cost." if uncounted else "")
 
 
-def _all(parts: Sequence[Part]) -> list[Listed]:
+def _all(parts: Sequence[PlanPart]) -> list[Listed]:
     return [line for part in parts for line in part.todo]

@@ -14,11 +14,11 @@ from paftbench.errors import Missing
 if TYPE_CHECKING:
     from paftbench.experiment.forecast import Forecast
     from paftbench.store.directory import Planned, TrialRecord
-    from paftbench.store.plans import State
+    from paftbench.store.plans import TrialState
     from paftbench.sweep.engines.engine import Engine
-    from paftbench.sweep.sweep import Policy, Sweep
+    from paftbench.sweep.sweep import Execution, Policy
 
-Placement = Literal["virtual", "torchrun"]
+PlacementFlag = Literal["virtual", "torchrun"]
 Device = Literal["auto", "cpu", "cuda"]
 PlanOnly = Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")]
 Jobs = Annotated[
@@ -28,7 +28,7 @@ Keyword = Annotated[
     str | None, typer.Option("-k", metavar="EXPR", help="Only trials whose name matches: words, and, or, not, ().")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")]
-PlacementField = Annotated[Placement | None, typer.Option("--placement", help="The field placement.")]
+PlacementField = Annotated[PlacementFlag | None, typer.Option("--placement", help="The field placement.")]
 ProcsField = Annotated[int | None, typer.Option("--procs", metavar="P", help="The field procs.")]
 DeviceField = Annotated[Device | None, typer.Option("--device", help="The field device.")]
 EngineName = Annotated[str, typer.Option("--engine", metavar="local|slurm|ray", help="What places trials.")]
@@ -39,7 +39,7 @@ RerunStale = Annotated[bool, typer.Option("--rerun-stale", help="Run again what 
 OUT = Path("results/runs")
 
 
-def fields(placement: Placement | None, procs: int | None, device: Device | None) -> list[str]:
+def fields(placement: PlacementFlag | None, procs: int | None, device: Device | None) -> list[str]:
     """The flags that are shorthand for fields of a trial, as overrides."""
     given = {"placement": placement, "procs": procs, "device": device}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
@@ -88,7 +88,7 @@ class Listed:
     """A planned trial, what is known of it, whether it is to run, and how long that is expected to take."""
 
     planned: "Planned"
-    state: "State"
+    state: "TrialState"
     runs: bool
     seconds: float | None
 
@@ -162,12 +162,12 @@ def swept(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "E
     return 1 if sweep.errors else 0
 
 
-def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Engine") -> "Sweep":
+def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Engine") -> "Execution":
     """Run what is to run, with its progress on stderr; the sweep that did it."""
     from paftbench.cli.progress import Progress
-    from paftbench.sweep.sweep import Sweep
+    from paftbench.sweep.sweep import Execution
 
-    sweep = Sweep(root=root, planned=planned, engine=engine, policy=policy)
+    sweep = Execution(root=root, planned=planned, engine=engine, policy=policy)
     sweep.prepare()
     todo = [item for item in planned if policy.runs(sweep.states[item.id])]
     warn(todo)
@@ -181,7 +181,7 @@ def ran(root: Path, planned: Sequence["Planned"], policy: "Policy", engine: "Eng
     return sweep
 
 
-def tell_errors(sweep: "Sweep") -> None:
+def tell_errors(sweep: "Execution") -> None:
     """What ended in error and why, on stderr."""
     for error in sweep.errors.values():
         reason = str(error.reason).strip().splitlines()

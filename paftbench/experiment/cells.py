@@ -23,7 +23,7 @@ Choices = tuple[tuple[Axis, Label], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Combination:
     """One combination: the trial's plain mapping, and the label chosen on each axis."""
 
     grid: str
@@ -75,7 +75,7 @@ def overridden(
     return experiment, fixed
 
 
-def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]:
+def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Combination]:
     """Every cell in the order of grids and axes; label axes act before field axes, `fixed` last."""
     _check_axes(experiment)
     for grid in experiment.grids:
@@ -93,7 +93,7 @@ def cells_of(experiment: Experiment, fixed: Mapping[str, Any]) -> Iterator[Cell]
             for axis, _, changes in pairs:
                 spec = _placed(spec, changes, f"{where}: axis") if axis.is_field else spec
             applying = {key: value for key, value in fixed.items() if _applies(spec, key)}
-            yield Cell(
+            yield Combination(
                 grid=grid.name,
                 choices=tuple((axis, label) for axis, label, _ in pairs),
                 spec=merged(spec, applying),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from paftbench.errors import Missing, Refused
-from paftbench.experiment.cells import Cell, Choices, cells_of, name_of, overridden
+from paftbench.experiment.cells import Choices, Combination, cells_of, name_of, overridden
 from paftbench.experiment.file import Experiment
 from paftbench.experiment.forecast import check_faults
 from paftbench.experiment.overrides import parse_override
@@ -23,7 +23,7 @@ from paftbench.workloads.contract import DataId, Workload
 
 _FAULTS = frozenset({"faults", "fault_seed"})
 _MITIGATIONS = frozenset({"mitigations"})
-Cells = Sequence[tuple[Cell, Trial]]
+Cells = Sequence[tuple[Combination, Trial]]
 
 
 ABSENT: Final = "absent"
@@ -143,7 +143,7 @@ def _validate(experiment: Experiment) -> None:
         check_faults(parse_trial(cell.spec, where), where)
 
 
-def _trial(cell: Cell, experiment: Experiment, device: str) -> Trial:
+def _trial(cell: Combination, experiment: Experiment, device: str) -> Trial:
     where = f"{experiment.source}: {cell.grid}"
     trial = parse_trial(cell.spec, where)
     if trial.device == "cuda" and device != "cuda":
@@ -175,7 +175,7 @@ def _drafts(experiment: Experiment, cells: Cells) -> Iterator[_Draft]:
                     yield _Draft(grid=cell.grid, name=name, labels=labels, trial=_seeded(limit, seed))
 
 
-def _seeds_of(cell: Cell, trial: Trial, source: str) -> Sequence[Seed]:
+def _seeds_of(cell: Combination, trial: Trial, source: str) -> Sequence[Seed]:
     """The cell's; without faults no trial differs in the faults' seed."""
     if any(seed.fault_seed is not None for seed in cell.seeds) and trial.fault_seed is not None:
         raise Refused(f"{source}: {cell.grid}: fault_seed {trial.fault_seed} stands beside seeds that list it in pairs")
@@ -202,7 +202,7 @@ def _clean(trial: Trial) -> Trial:
 def _shared(kind: str, cells: Cells, change: Callable[[Trial], Trial], dropped: frozenset[str]) -> Iterator[_Draft]:
     """Trials that several cells share. Where grids differ in more than faults, each names the first grid it serves."""
     settings = [replace(change(trial), seed=0) for _, trial in cells]
-    firsts: dict[Trial, tuple[Cell, Choices]] = {}
+    firsts: dict[Trial, tuple[Combination, Choices]] = {}
     names: dict[str, set[Trial]] = {}
     for (cell, _), setting in zip(cells, settings, strict=True):
         _, choices = firsts.setdefault(setting, (cell, cell.choices_beside(dropped)))

@@ -23,7 +23,7 @@ MOST_LOOKS: Final = 2048  # to find where a model's expectation changes
 
 
 @dataclass(frozen=True)
-class Strikes:
+class ExpectedStrikes:
     """Over all faults, steps and ranks; not `exact` where a model changes too often to be looked at everywhere."""
 
     count: float
@@ -45,7 +45,7 @@ def expected_strikes(trial: Trial) -> float:
     return strikes_of(trial).count
 
 
-def strikes_of(trial: Trial) -> Strikes:
+def strikes_of(trial: Trial) -> ExpectedStrikes:
     """What a resolved trial's faults strike; `ValueError` where a fault model cannot say what it expects.
 
     A model's `expected` may change with the step. Beyond the first steps it is taken for constant between two steps on
@@ -56,16 +56,16 @@ def strikes_of(trial: Trial) -> Strikes:
         one.count * _struck_ranks(fault, trial.world_size) * _spaces(fault, trial)
         for fault, one in zip(trial.faults, found, strict=True)
     ]
-    return Strikes(sum(counts), all(one.exact for one in found))
+    return ExpectedStrikes(sum(counts), all(one.exact for one in found))
 
 
 @cache
-def _of_fault(fault: Fault, workload: Workload, steps: int, precision: str) -> Strikes:
+def _of_fault(fault: Fault, workload: Workload, steps: int, precision: str) -> ExpectedStrikes:
     """On one rank and in one space."""
     size = sum(slot.stop - slot.start for slot in layout_of(workload).select(fault.parameters))
     pieces = _Pieces(lambda step: _expected(fault.model, size, step, DTYPES[precision], fault.name), steps)
     count = sum(value * fault.schedule.count(start, stop) for start, stop, value in pieces)
-    return Strikes(count, pieces.exact)
+    return ExpectedStrikes(count, pieces.exact)
 
 
 class _Pieces:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paftbench.errors import Refused
 from paftbench.faults.draws import Key, generator_of
 from paftbench.faults.fault import Fault, RandomRanks
-from paftbench.faults.slices import Extent, Piece, Run, plan_runs
+from paftbench.faults.slices import Piece, Span, Stretch, plan_runs
 from paftbench.ranks.layout import Layout, Slot
 from paftbench.ranks.sites import Site
 
@@ -33,7 +33,7 @@ class Cover:
     slots: tuple[Slot, ...]
     kind: str | None = None
     separate: bool = False
-    _planned: dict[tuple[Extent, ...], list[Run]] = field(default_factory=dict, repr=False)
+    _planned: dict[tuple[Span, ...], list[Stretch]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, fault: Fault, layout: Layout, seed: int, kind: str | None = None, separate: bool = False) -> "Cover":
@@ -77,7 +77,7 @@ class Cover:
         """How far each slot lies behind its place in the covered space."""
         return np.array([slot.start for slot in self.slots], dtype=np.int64) - self._starts
 
-    def runs(self, pieces: Sequence[Piece]) -> list[Run]:
+    def runs(self, pieces: Sequence[Piece]) -> list[Stretch]:
         """The slices of these pieces for a dense fault; the same pieces come at every step."""
         shape = tuple((start, piece_N.numel(), piece_N.dtype) for start, piece_N in pieces)
         if shape not in self._planned:

@@ -13,7 +13,7 @@ from paftbench.errors import Refused
 from paftbench.faults.cover import Cover
 from paftbench.faults.fault import Fault, check_faults
 from paftbench.faults.log import InjectionLog, Row
-from paftbench.faults.slices import Extent, Piece
+from paftbench.faults.slices import Piece, Span
 from paftbench.faults.strikes import Strike, strikes_at
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout, Slot
@@ -61,7 +61,7 @@ class Injector:
         self._log = InjectionLog(layout)
         self._active: list[Strike] = []
         self._step = self._attempt = 0
-        self._kinds: dict[tuple[str, str, tuple[Extent, ...]], Cover] = {}
+        self._kinds: dict[tuple[str, str, tuple[Span, ...]], Cover] = {}
 
     @property
     def sites(self) -> frozenset[Site]:

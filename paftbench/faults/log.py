@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paftbench.bits import FORMATS, as_hex, as_integers
-from paftbench.faults.strikes import Entry, Strike, Touched
+from paftbench.faults.strikes import LogEntry, Strike, Touched
 from paftbench.ranks.layout import Layout
 
 ROW_CAP = 200_000
@@ -39,7 +39,7 @@ class InjectionLog:
         self.logged += len(kept)
         return kept
 
-    def _row(self, strike: Strike, entry: Entry) -> Row:
+    def _row(self, strike: Strike, entry: LogEntry) -> Row:
         slot = None if entry.flat is None else self._layout.at(entry.flat)
         fault, kind = strike.cover.fault, strike.cover.kind
         name = slot and slot.name

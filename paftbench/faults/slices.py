@@ -17,7 +17,7 @@ from paftbench.ranks.layout import Layout, Slot
 JOINED = 1 << 16  # elements up to which neighbours are copied together
 
 Piece = tuple[int, Tensor]
-Extent = tuple[int, int, torch.dtype]  # a piece's flat start and elements
+Span = tuple[int, int, torch.dtype]  # a piece's flat start and elements
 
 
 class Part(NamedTuple):
@@ -53,7 +53,7 @@ class Slice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Stretch:
     """A slice, and the `sources` it comes from: (number of the piece, from, to), one after another."""
 
     where: Slice
@@ -79,20 +79,20 @@ def put_back(grad_N: Tensor, origins: Sequence[Tensor]) -> None:
 
 
 def plan_runs(
-    offsets: Mapping[str, int], size: int, layout: Layout, shape: Sequence[Extent], *, separate: bool
-) -> list[Run]:
+    offsets: Mapping[str, int], size: int, layout: Layout, shape: Sequence[Span], *, separate: bool
+) -> list[Stretch]:
     """The covered parameters of pieces of this `shape` as few runs as possible; `separate`: each on its own.
 
     `offsets` says by name where each covered parameter starts in the fault's own space of `size` elements.
     """
-    found: list[Run] = []
+    found: list[Stretch] = []
     for number in sorted(range(len(shape)), key=lambda number: shape[number][0]):
         start, elements, dtype = shape[number]
         for slot in layout.within(start, start + elements):
             if slot.name not in offsets or slot.start == slot.stop:
                 continue
             source = (number, slot.start - start, slot.stop - start)
-            run = Run(where=Slice.of(slot, offsets[slot.name], size), dtype=dtype, sources=[source])
+            run = Stretch(where=Slice.of(slot, offsets[slot.name], size), dtype=dtype, sources=[source])
             if found and not separate and _fits(found[-1], run):
                 found[-1] = _merged(found[-1], run)
             else:
@@ -100,18 +100,18 @@ def plan_runs(
     return found
 
 
-def _fits(run: Run, following: Run) -> bool:
+def _fits(run: Stretch, following: Stretch) -> bool:
     adjacent = run.where.start + run.where.elements == following.where.start and run.dtype == following.dtype
     in_memory = len(run.sources) == 1 and _continues(run, following)
     return adjacent and (in_memory or run.where.elements + following.where.elements <= JOINED)
 
 
-def _continues(run: Run, following: Run) -> bool:
+def _continues(run: Stretch, following: Stretch) -> bool:
     number, _, high = run.sources[-1]
     return following.sources[0][:2] == (number, high)
 
 
-def _merged(run: Run, following: Run) -> Run:
+def _merged(run: Stretch, following: Stretch) -> Stretch:
     sources = list(run.sources)
     if _continues(run, following):
         number, low, _ = sources.pop()
@@ -119,4 +119,4 @@ def _merged(run: Run, following: Run) -> Run:
     else:
         sources += following.sources
     where = replace(run.where, parts=run.where.parts + following.where.parts)
-    return Run(where=where, dtype=run.dtype, sources=sources)
+    return Stretch(where=where, dtype=run.dtype, sources=sources)

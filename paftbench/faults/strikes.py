@@ -24,7 +24,7 @@ from paftbench.ranks.layout import Slot
 from paftbench.sums import total
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A row of the log: an element by its `flat` index, or None for all that a dense fault struck."""
 
     flat: int | None
@@ -68,7 +68,7 @@ class Strike:
         """
         raise NotImplementedError
 
-    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[LogEntry]:
         """The log's rows; `values` are those of the touched elements, by the identity of what was `touched`."""
         raise NotImplementedError
 
@@ -104,13 +104,13 @@ class SparseStrike(Strike):
             self.landed += int(kept_K.sum())
             self.changed += int((differs_K & kept_K).sum())
 
-    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[LogEntry]:
         for piece in sorted(self.touched, key=lambda piece: piece.first):
             for k, row in enumerate(values[id(piece)], start=piece.first):
                 if not self.lost_K[k]:
-                    yield Entry(int(self.flat_K[k]), True, row)
+                    yield LogEntry(int(self.flat_K[k]), True, row)
         for index in self.flat_K[self.lost_K]:
-            yield Entry(int(index), False, {})
+            yield LogEntry(int(index), False, {})
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -154,11 +154,11 @@ class DenseStrike(Strike):
         """L2 norm of the change, once settled."""
         return sqrt(total(square for _, changed in self.seen for square in changed.squares))
 
-    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[Entry]:
+    def entries(self, values: Mapping[int, Iterator[Mapping[str, Any]]]) -> Iterator[LogEntry]:
         if self.landed:
-            yield Entry(None, True, {"norm": self.norm, "elements": self.elements})
+            yield LogEntry(None, True, {"norm": self.norm, "elements": self.elements})
         if self.lost:
-            yield Entry(None, False, {"elements": self.lost})
+            yield LogEntry(None, False, {"elements": self.lost})
 
 
 def strikes_at(

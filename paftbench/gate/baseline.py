@@ -23,7 +23,7 @@ _OF_A_MACHINE = ("device",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class BaselineEntry:
     """One trial of a baseline: `quality` is its tail by the judge, `windows` and `end` are hashes."""
 
     outcome: Text
@@ -42,7 +42,7 @@ class BaselineCell:
 
     metric: Text
     trial: dict[str, Any]
-    seeds: dict[str, Entry]
+    seeds: dict[str, BaselineEntry]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Baseline(Kept):
     source: str
 
     @cached_property
-    def entries(self) -> dict[tuple[str, Seed], Entry]:
+    def entries(self) -> dict[tuple[str, Seed], BaselineEntry]:
         """By the cell's name and the seed; `ValueError` for what is no seed."""
         return {
             (name, self._seed(name, text)): own for name, cell in self.cells.items() for text, own in cell.seeds.items()
@@ -85,7 +85,7 @@ class Baseline(Kept):
             raise Refused(f"{self.source}: {cell}: a seed must be a number, or two as in 0-f100, got {text!r}")
         return seed
 
-    def entry(self, run: Run) -> Entry:
+    def entry(self, run: Run) -> BaselineEntry:
         return self.entries[cell_name(run), run.sample]
 
 
@@ -189,8 +189,8 @@ def _metrics(runs: Sequence[Run]) -> dict[str, str]:
     return found
 
 
-def _entry(sweep: Sweep, run: Run) -> Entry:
-    return Entry(
+def _entry(sweep: Sweep, run: Run) -> BaselineEntry:
+    return BaselineEntry(
         outcome=run.outcome,
         quality=tail_of(run),
         divergence=run.found.divergence.max,

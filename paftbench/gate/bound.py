@@ -12,10 +12,10 @@ from paftbench.analysis.quality import chance, worse_by
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.errors import Refused
-from paftbench.gate.baseline import Baseline, Entry, cell_name
+from paftbench.gate.baseline import Baseline, BaselineEntry, cell_name
 from paftbench.gate.expectations import finding_of
 from paftbench.gate.finding import Finding
-from paftbench.gate.rule import Bound, Sample, by_seed, judge, resolvable
+from paftbench.gate.rule import Bound, SeedValues, by_seed, judge, resolvable
 from paftbench.gate.selecting import subject_of
 from paftbench.gate.trajectory import tail_of
 from paftbench.gate.values import broke, unharmed, unusable
@@ -37,27 +37,27 @@ def _overhead(sweep: Sweep, run: Run) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cost:
+class _BoundedCost:
     """A value that may grow by a factor; `least` is what counts as none of it, `always`: it is measured everywhere."""
 
     value: str
     factor: float
     now: Callable[[Sweep, Run], float | None]
-    then: Callable[[Entry], float | None]
+    then: Callable[[BaselineEntry], float | None]
     least: float = 0.0
     always: bool = True
 
 
 _COSTS: Final = (
-    _Cost(
+    _BoundedCost(
         value="baseline divergence", factor=FACTOR, least=NO_DRIFT,
         now=lambda _, run: run.found.divergence.max, then=lambda entry: entry.divergence,
     ),
-    _Cost(
+    _BoundedCost(
         value="baseline bytes", factor=FACTOR,
         now=lambda _, run: extra_share(run), then=lambda entry: entry.extra_bytes,
     ),
-    _Cost(
+    _BoundedCost(
         value="baseline overhead", factor=OVERHEAD_FACTOR, always=False,
         now=_overhead, then=lambda entry: entry.overhead,
     ),
@@ -135,7 +135,7 @@ def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Fin
         else:
             seeds.append(run.sample)
             values.append(worse_by(sweep, run, tail, then.quality))
-    sample = Sample(
+    sample = SeedValues(
         seeds=tuple(seeds), values=tuple(values), broken=by_seed(broken), unknown=by_seed(unknown),
         left_out=by_seed(left_out),
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _quality(baseline: Baseline, sweep: Sweep, cell: Cell, margin: float) -> Fin
     return finding_of(judge(sample, bound), cell, value="baseline quality", source="baseline", bound=bound.text)
 
 
-def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding | None:
+def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _BoundedCost) -> Finding | None:
     """The mean over seeds of now over then; None where neither has any of it."""
     seeds, ratios = [], []
     broken: list[tuple[Seed, str]] = []
@@ -162,6 +162,6 @@ def _cost(baseline: Baseline, sweep: Sweep, cell: Cell, cost: _Cost) -> Finding 
             ratios.append(now / then)
     if not (broken or unknown or ratios):
         return None
-    sample = Sample(seeds=tuple(seeds), values=tuple(ratios), broken=by_seed(broken), unknown=by_seed(unknown))
+    sample = SeedValues(seeds=tuple(seeds), values=tuple(ratios), broken=by_seed(broken), unknown=by_seed(unknown))
     bound = Bound(at_most=cost.factor, called="")
     return finding_of(judge(sample, bound), cell, value=cost.value, source="baseline", bound=bound.text)

@@ -4,7 +4,7 @@ from paftbench.analysis.cells import Cell, cells
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.analysis.text import number
 from paftbench.environment.machine import difference
-from paftbench.gate.baseline import Baseline, Entry
+from paftbench.gate.baseline import Baseline, BaselineEntry
 from paftbench.gate.finding import Finding, Verdict
 from paftbench.gate.rule import by_seed, listed
 from paftbench.gate.selecting import subject_of
@@ -46,7 +46,7 @@ def _compared(baseline: Baseline, cell: Cell) -> Finding:
     return _finding(subject_of(cell), cell, verdict, listed(by_seed(differing or unknown)), same)
 
 
-def _difference(then: Entry, run: Run) -> str:
+def _difference(then: BaselineEntry, run: Run) -> str:
     """Where a run first leaves the baseline; empty where it never does."""
     if then.outcome != run.outcome and {then.outcome, run.outcome} & set(BROKE_DOWN):
         return f"{broke(run)}, was {then.outcome}"
@@ -65,7 +65,7 @@ def _steps(start: int, stop: int) -> str:
     return f"at step {start}" if stop - start == 1 else f"in steps {start}..{stop - 1}"
 
 
-def _quality(then: Entry, run: Run) -> str:
+def _quality(then: BaselineEntry, run: Run) -> str:
     now = run.metric(run.judge)
     return "" if now is None else f" ({run.found.metric.name} {number(now)}, tail was {number(then.quality)})"
 

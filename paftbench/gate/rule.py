@@ -52,7 +52,7 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class SeedValues:
     """One number per seed, and why other runs have none.
 
     `broken`: runs that broke where a number was expected, which is a failure; a quality counts them as chance among
@@ -81,7 +81,7 @@ class Judged:
         return self.summary.mean
 
 
-def judge(sample: Sample, bound: Bound) -> Judged:
+def judge(sample: SeedValues, bound: Bound) -> Judged:
     """Pass iff the whole range or interval holds the bound; fail iff the mean does not, or a run broke.
 
     Everything else is inconclusive, and the reason says what would tell.
@@ -91,7 +91,7 @@ def judge(sample: Sample, bound: Bound) -> Judged:
     return Judged(verdict=verdict, reason=reason, summary=summary, spread=SPREADS[summary.claim])
 
 
-def _verdict(sample: Sample, bound: Bound, summary: Summary) -> tuple[Verdict, str]:
+def _verdict(sample: SeedValues, bound: Bound, summary: Summary) -> tuple[Verdict, str]:
     if sample.broken:
         return "fail", listed(sample.broken)
     mean = summary.mean
@@ -110,7 +110,7 @@ def _verdict(sample: Sample, bound: Bound, summary: Summary) -> tuple[Verdict, s
     return "inconclusive", _resolution(sample, bound, mean, summary.low, summary.high) + also
 
 
-def _resolution(sample: Sample, bound: Bound, mean: float, low: float, high: float) -> str:
+def _resolution(sample: SeedValues, bound: Bound, mean: float, low: float, high: float) -> str:
     """How an inconclusive number could become one that tells: with how many seeds, or with which bound."""
     side = bound.broken_side(low, high)
     count = len(set(sample.seeds))

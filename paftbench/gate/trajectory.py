@@ -17,7 +17,7 @@ TAIL_SHARE: Final = 5  # the last fifth
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class StepWindow:
     """The steps from one evaluation to the next, `start` to `stop` (excluded), and their hash."""
 
     start: int
@@ -25,13 +25,13 @@ class Window:
     sha256: str
 
 
-def windows_of(run: Run) -> list[Window]:
+def windows_of(run: Run) -> list[StepWindow]:
     """A hash for the steps up to each evaluation and for what was evaluated; exact values, times left out."""
     rows = {row.step: row for row in run.steps()}
     found = []
     for start, stop, quality in _evaluations(run):
         kept = [{key: getattr(rows[step], key) for key in STEP_KEYS} for step in range(start, stop) if step in rows]
-        found.append(Window(start=start, stop=stop, sha256=_digest({"steps": kept, "quality": quality})))
+        found.append(StepWindow(start=start, stop=stop, sha256=_digest({"steps": kept, "quality": quality})))
     return found
 
 

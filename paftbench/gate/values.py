@@ -10,7 +10,7 @@ from paftbench.analysis.cells import NO_GAP, gap_closed, overhead
 from paftbench.analysis.cost import extra_share
 from paftbench.analysis.quality import quality, quality_lost
 from paftbench.analysis.runs import VIEWS, Run, Sweep, View
-from paftbench.gate.rule import Sample, by_seed
+from paftbench.gate.rule import SeedValues, by_seed
 from paftbench.records.expectation import MEASURES
 
 LEARNT: Final = ("masked", "degraded")  # outcomes of a run by which others can be judged
@@ -32,10 +32,10 @@ class Absent:
     counts: float | None = None
 
 
-Reading = float | Absent
+Reader = float | Absent
 
 
-def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
+def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> SeedValues:
     """The numbers of a value over runs."""
     readings = [(run, reading_of(name, sweep, run)) for run in runs]
     counted = [(run.sample, value.counts if isinstance(value, Absent) else value) for run, value in readings]
@@ -45,7 +45,7 @@ def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
         absent = ((run.sample, value) for run, value in readings if isinstance(value, Absent))
         return by_seed((seed, value.reason) for seed, value in absent if value.why == why)
 
-    return Sample(
+    return SeedValues(
         seeds=tuple(seed for seed, _ in numbers),
         values=tuple(value for _, value in numbers),
         broken=reasons("broke"),
@@ -54,7 +54,7 @@ def sample_of(name: str, sweep: Sweep, runs: tuple[Run, ...]) -> Sample:
     )
 
 
-def reading_of(name: str, sweep: Sweep, run: Run) -> Reading:
+def reading_of(name: str, sweep: Sweep, run: Run) -> Reader:
     """One run's number, or why it has none."""
     measure = MEASURES[name]
     why = unusable(run)
@@ -106,13 +106,13 @@ def without_golden(sweep: Sweep, run: Run) -> Absent | None:
     return None
 
 
-def _lost(sweep: Sweep, run: Run) -> Reading:
+def _lost(sweep: Sweep, run: Run) -> Reader:
     golden = sweep.golden(run)
     lost = None if golden is None else quality_lost(sweep, run, golden, run.judge)
     return _or_unknown(lost, "has no quality")
 
 
-def _gap(sweep: Sweep, run: Run) -> Reading:
+def _gap(sweep: Sweep, run: Run) -> Reader:
     ddp = sweep.ddp(run)
     if ddp is None or ddp.result is None or ddp.outcome == "error":
         how = "was not run" if ddp is None or ddp.result is None else "ended in error"
@@ -123,24 +123,24 @@ def _gap(sweep: Sweep, run: Run) -> Reading:
     return _or_unknown(closed if isinstance(closed, float) else None, "has no gap")
 
 
-def _overhead(sweep: Sweep, run: Run) -> Reading:
+def _overhead(sweep: Sweep, run: Run) -> Reader:
     return _or_unknown(overhead(sweep, run), f"has no overhead: a step {UNTIMED}")
 
 
-def _identical(_: Sweep, run: Run) -> Reading:
+def _identical(_: Sweep, run: Run) -> Reader:
     same = run.found.bitwise_identical
     return _or_unknown(None if same is None else float(same), "was not compared with golden")
 
 
-def _recorded(path: str) -> Callable[[Sweep, Run], Reading]:
+def _recorded(path: str) -> Callable[[Sweep, Run], Reader]:
     return lambda _, run: _or_unknown(attrgetter(path)(run.found), f"has no {path.replace('.', ' ')}")
 
 
-def _quality(view: View) -> Callable[[Sweep, Run], Reading]:
+def _quality(view: View) -> Callable[[Sweep, Run], Reader]:
     return lambda sweep, run: _or_unknown(quality(sweep, run, view), "has no quality")
 
 
-def _or_unknown(value: float | None, otherwise: str) -> Reading:
+def _or_unknown(value: float | None, otherwise: str) -> Reader:
     return Absent(why="unknown", reason=otherwise) if value is None else float(value)
 
 
@@ -151,7 +151,7 @@ def _joined(reasons: tuple[str, ...], runs: int) -> tuple[str, ...]:
     return (f"no gap in {len(reasons)} of {runs} runs: {HARMLESS}",)
 
 
-READERS: Final[Mapping[str, Callable[[Sweep, Run], Reading]]] = {
+READERS: Final[Mapping[str, Callable[[Sweep, Run], Reader]]] = {
     "quality_lost": _lost,
     "gap_closed": _gap,
     "bitwise_identical": _identical,

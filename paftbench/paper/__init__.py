@@ -2,7 +2,7 @@
 
 from paftbench.paper.figures import draw
 from paftbench.paper.items import ITEMS
-from paftbench.paper.judging import Verdict, verdicts
+from paftbench.paper.judging import Judgement, verdicts
 from paftbench.paper.text import render
 
-__all__ = ["ITEMS", "Verdict", "draw", "render", "verdicts"]
+__all__ = ["ITEMS", "Judgement", "draw", "render", "verdicts"]

@@ -25,7 +25,7 @@ Word = Literal[
     "same direction", "opposite", "no effect", "undecided", "not enough seeds", "not run", "wrong as printed",
     "reproduced", "not reproduced",
 ]  # fmt: skip
-Scale = Literal["small", "paper"]
+PaperScale = Literal["small", "paper"]
 SCALES = ("small", "paper")
 _SIGNS = {"more": 1, "less": -1}
 
@@ -42,7 +42,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Judgement:
     """What our runs say of a claim; `ours` is what ran, `agrees` None where nothing can be said.
 
     `same direction` and `opposite` are about the sign that the paper gives its difference; where it claims that there
@@ -75,7 +75,7 @@ class Verdict:
         return tuple(view for view in VIEWS if self.readings[view].sign != self.reading.sign)
 
 
-def verdicts(item: str, directory: Path, *, scale: str) -> list[Verdict]:
+def verdicts(item: str, directory: Path, *, scale: str) -> list[Judgement]:
     """A verdict for every claim of an item, from the sweep in `directory`; without one, nothing has run.
 
     `ValueError` for an unknown item or scale, and for records of another schema.
@@ -151,19 +151,21 @@ def _as_large(claim: Claim, reading: Reading) -> bool:
     return reading.low <= theirs <= reading.high or abs(reading.mean) >= abs(theirs) / 2
 
 
-def _verdict(claim: Claim, sweep: Sweep | None, ours: str, scale: str) -> Verdict:
+def _verdict(claim: Claim, sweep: Sweep | None, ours: str, scale: str) -> Judgement:
     none = Reading(mean=None, low=None, high=None, seeds=0, sign=None)
     if claim.statistic == "arithmetic":
-        return Verdict(claim=claim, word="wrong as printed", ours=ours, readings=dict.fromkeys(VIEWS, none))
+        return Judgement(claim=claim, word="wrong as printed", ours=ours, readings=dict.fromkeys(VIEWS, none))
     if sweep is None:
-        return Verdict(claim=claim, word="not run", ours="", readings=dict.fromkeys(VIEWS, none))
+        return Judgement(claim=claim, word="not run", ours="", readings=dict.fromkeys(VIEWS, none))
     tolerance = 0.0
     if claim.statistic in QUALITY:
         units = 100.0 if claim.statistic == "accuracy" else 1.0
         tolerance = units * float(sweep.selected[0].planned.tolerance)
     found = values(sweep, claim)
     readings = {view: read(list(own), list(own.values()), tolerance) for view, own in found.items()}
-    return Verdict(claim=claim, word=word_of(claim, readings["rank0"], scale, tolerance), ours=ours, readings=readings)
+    return Judgement(
+        claim=claim, word=word_of(claim, readings["rank0"], scale, tolerance), ours=ours, readings=readings
+    )
 
 
 def _range(numbers: Sequence[int]) -> str:

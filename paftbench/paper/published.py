@@ -20,7 +20,7 @@ SOURCE: Final = "PAFT paper, first version, openreview.net/forum?id=cPZepCZlFW"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class PrintedNumber:
     """One number of Tables 1 to 3: test accuracy in %, or seconds per iteration; `noise_std` is None in Table 3."""
 
     table: int
@@ -58,11 +58,11 @@ class Plot:
     x: str
 
 
-_ENTRY, _CURVE = TypeAdapter(Entry), TypeAdapter(Curve)
+_ENTRY, _CURVE = TypeAdapter(PrintedNumber), TypeAdapter(Curve)
 
 
 @cache
-def entries(table: int) -> tuple[Entry, ...]:
+def entries(table: int) -> tuple[PrintedNumber, ...]:
     """The numbers of a printed table."""
     return tuple(_ENTRY.validate_python(row) for row in _rows("tables.csv") if row["table"] == str(table))
 

@@ -21,7 +21,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class PrintedColumn:
     """A column of the table: which trials are ours, and what the paper prints for a method; it may print nothing."""
 
     name: str
@@ -50,13 +50,13 @@ def table_text(item: Item, sweep: Sweep, width: int = 120) -> str:
     return "\n\n".join([*parts, f"Paper: {SOURCE}."])
 
 
-def _qualities(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
+def _qualities(item: Item, sweep: Sweep) -> dict[str, list[PrintedColumn]]:
     """Columns by number of workers: the paper's degrees, and those that ours has besides."""
     stand_ins = [ours for ours, _ in item.stand_ins if runs_of(sweep, "ddp", ((DEGREE, ours),))]
     table = item.table or 0
     return {
         f"{size} workers": [
-            Column(
+            PrintedColumn(
                 name=f"std {degree_text(degree)}", where=(("world_size", size), (DEGREE, degree)),
                 theirs=partial(printed, table, world_size=size, noise_std=degree) if degree in item.noise else None,
             )
@@ -66,11 +66,11 @@ def _qualities(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
     }  # fmt: skip
 
 
-def _costs(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
+def _costs(item: Item, sweep: Sweep) -> dict[str, list[PrintedColumn]]:
     sizes: Sequence[int] = sorted({*item.world_sizes, *(run.trial.world_size for run in sweep.selected)})
     return {
         "workers": [
-            Column(
+            PrintedColumn(
                 name=str(size), where=(("world_size", size),),
                 theirs=partial(printed_overhead, world_size=size) if size in item.world_sizes else None,
             )
@@ -79,11 +79,11 @@ def _costs(item: Item, sweep: Sweep) -> dict[str, list[Column]]:
     }  # fmt: skip
 
 
-def _theirs(method: str, column: Column) -> str:
+def _theirs(method: str, column: PrintedColumn) -> str:
     return "-" if column.theirs is None else f"{column.theirs(method):.1f}"
 
 
-def _ours(sweep: Sweep, method: str, column: Column, measure: Callable[[Run], float | None]) -> str:
+def _ours(sweep: Sweep, method: str, column: PrintedColumn, measure: Callable[[Run], float | None]) -> str:
     found = [measure(run) for run in runs_of(sweep, method, column.where)]
     values = [value for value in found if value is not None]
     if not values:

@@ -12,7 +12,7 @@ from paftbench.analysis.stats import INTERVAL
 from paftbench.analysis.text import draw
 from paftbench.paper.claim import QUALITY, Claim
 from paftbench.paper.items import item_of
-from paftbench.paper.judging import Reading, Verdict
+from paftbench.paper.judging import Judgement, Reading
 from paftbench.paper.published import SOURCE
 
 _UNITS = {"accuracy": "points of accuracy", "loss": "nats of loss saved", "overhead": "% of plain DDP's step"}
@@ -28,7 +28,7 @@ _NOTES = (
 )
 
 
-def render(verdicts: Sequence[Verdict], width: int = 120) -> str:
+def render(verdicts: Sequence[Judgement], width: int = 120) -> str:
     """A table per item, and what the words mean."""
     if not verdicts:
         return "no claims"
@@ -37,7 +37,7 @@ def render(verdicts: Sequence[Verdict], width: int = 120) -> str:
     return "\n\n".join([*parts, "\n".join(lines)])
 
 
-def _section(found: Sequence[Verdict], width: int) -> str:
+def _section(found: Sequence[Judgement], width: int) -> str:
     item = item_of(found[0].claim.item)
     ours = found[0].ours or "nothing has run"
     columns = {
@@ -59,12 +59,12 @@ def _section(found: Sequence[Verdict], width: int) -> str:
     return "\n".join([*texts, *(fill(note, width) for note in dict.fromkeys(notes)), _unit(found)]).rstrip()
 
 
-def _unit(found: Sequence[Verdict]) -> str:
+def _unit(found: Sequence[Judgement]) -> str:
     units = dict.fromkeys(_UNITS[v.claim.statistic] for v in found if v.claim.statistic in _UNITS)
     return f"Differences in {' or '.join(units)}." if units else ""
 
 
-def _place(verdict: Verdict) -> object:
+def _place(verdict: Judgement) -> object:
     """What changes where a rule is drawn: the setting, before the colon."""
     return verdict.claim.text.partition(":")[0] if verdict.claim.statistic in (*QUALITY, "overhead", "period") else ""
 
@@ -102,17 +102,17 @@ def _absolute(claim: Claim) -> Callable[[float], str]:
     return lambda value: f"H = {value + reference:.3g}" if claim.statistic == "period" else f"{value + reference:.3f}"
 
 
-def _beside(verdict: Verdict, view: View) -> str:
+def _beside(verdict: Judgement, view: View) -> str:
     if verdict.claim.statistic not in QUALITY:
         return ""
     return _ours(verdict.claim, verdict.readings[view], "!" if view in verdict.dissenting else "")
 
 
-def _word(verdict: Verdict) -> str:
+def _word(verdict: Judgement) -> str:
     return f"{verdict.word} (agrees)" if verdict.word == "no effect" and verdict.agrees else verdict.word
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[Judgement]) -> str:
     words = Counter(_word(verdict) for verdict in verdicts).most_common()
     dissent = sum(bool(verdict.dissenting) for verdict in verdicts)
     text = f"{len(verdicts)} claims: {', '.join(f'{word} {count}' for word, count in words)}."

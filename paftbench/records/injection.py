@@ -7,7 +7,7 @@ from paftbench.records.kinds import Count, Flag, Kind, Number, Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Injection:
+class InjectionRow:
     """Where a strike fell and what it changed; of a dense event the norm, and how many elements."""
 
     step: Count

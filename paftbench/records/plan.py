@@ -24,7 +24,7 @@ VIEWS = get_args(Judge)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class ScheduleFields:
     """When a fault strikes, where it is more than a word."""
 
     kind: Text
@@ -56,7 +56,7 @@ class FaultFields(Open):
     site: Text | None = None
     parameters: Any = None
     ranks: Annotated[str | tuple[Count, ...] | SomeRanks | None, Kind("all, a list of ranks or {random: k}")] = None
-    schedule: Annotated[Text | Schedule | None, Kind("a schedule")] = None
+    schedule: Annotated[Text | ScheduleFields | None, Kind("a schedule")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ class Course:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strikes:
+class StrikeCounts:
     """Counts over all ranks and steps."""
 
     drawn: Count | None = None
@@ -118,7 +118,7 @@ class Result:
     divergence: Divergence
     inconsistency: Course
     nsr: Course
-    strikes: Strikes
+    strikes: StrikeCounts
     mitigation: Mitigated
     gradient_bytes: Count | None = None
     time: Time
@@ -150,7 +150,7 @@ def unmeasured(planned: Plan, outcome: str, reason: str | None = None) -> Result
     return Result(
         id=planned.id, name=planned.name, experiment=planned.experiment, grid=planned.grid, labels=planned.labels,
         outcome=outcome, reason=reason, golden_id=planned.golden_id, metric=Metric(), history=History(),
-        divergence=Divergence(), inconsistency=Course(), nsr=Course(), strikes=Strikes(), mitigation=Mitigated(),
+        divergence=Divergence(), inconsistency=Course(), nsr=Course(), strikes=StrikeCounts(), mitigation=Mitigated(),
         time=Time(), seeds=Seeds(seed=planned.trial.seed, fault_seed=planned.trial.fault_seed), data=planned.data,
         environment=Environment(),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from paftbench.records.kinds import Count, Finite, Flag, Number, Open, Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision(Open):
+class DecisionRow(Open):
     """A period that a mitigation chose, and what from; more stands in `fields`."""
 
     period: Finite
@@ -18,7 +18,7 @@ class Decision(Open):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepRow:
     """What was measured of a step; `loss` is each rank's, `seconds` by section."""
 
     step: Count
@@ -31,7 +31,7 @@ class Step:
     nsr: Number | None = None
     synced: Flag | None = None
     period: Number | None = None
-    decision: Decision | None = None
+    decision: DecisionRow | None = None
     strikes: Number | None = None
     seconds: dict[Text, Number] | None = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ HEARTBEAT_S = 5.0
 STALE_S = 30.0
 
 
-class Claim:
+class HeldTrial:
     """A trial directory held by this process until `release`; `taken_over` from one that has left it unfinished."""
 
     def __init__(self, path: Path, token: str, *, taken_over: bool = False) -> None:
@@ -49,13 +49,13 @@ class Claim:
             self.lease.claim.unlink(missing_ok=True)
 
 
-def try_claim(directory: Path) -> Claim | None:
+def try_claim(directory: Path) -> HeldTrial | None:
     """The claim of a trial directory, or `None` while another process holds it."""
     path = claim_path(directory)
     token = uuid.uuid4().hex
     content = json.dumps({"token": token, "pid": os.getpid(), "machine": machine()})
     if _create(path, content):
-        return Claim(path, token)
+        return HeldTrial(path, token)
     if not _abandoned(path):
         return None
     takeover = path.with_suffix(".takeover")
@@ -68,13 +68,13 @@ def try_claim(directory: Path) -> Claim | None:
         if not _abandoned(path):
             return None
         os.replace(takeover, path)  # at no moment is the trial free for a third, who would not know what it takes over
-        return Claim(path, token, taken_over=True)
+        return HeldTrial(path, token, taken_over=True)
     finally:
         takeover.unlink(missing_ok=True)
 
 
 @contextmanager
-def claim(directory: Path) -> Iterator[Claim]:
+def claim(directory: Path) -> Iterator[HeldTrial]:
     """Hold a trial directory for a block; `ValueError` where another process holds it."""
     held = try_claim(directory)
     if held is None:

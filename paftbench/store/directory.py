@@ -15,13 +15,13 @@ from paftbench.errors import Missing, Refused
 from paftbench.records.door import SCHEMA, parse, wrong
 from paftbench.records.environment import present
 from paftbench.records.failure import Failure
-from paftbench.records.injection import Injection
+from paftbench.records.injection import InjectionRow
 from paftbench.records.kinds import Label
 from paftbench.records.plan import Judge, Plan
-from paftbench.records.result import Result, Strikes, unmeasured, written
+from paftbench.records.result import Result, StrikeCounts, unmeasured, written
 from paftbench.records.roles import GOLDEN
-from paftbench.records.step import Step
-from paftbench.store.claim import Claim, claim, is_claimed, try_claim
+from paftbench.records.step import StepRow
+from paftbench.store.claim import HeldTrial, claim, is_claimed, try_claim
 from paftbench.store.files import check_inside, encode_line, opened, read_json, read_lines, write_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from paftbench.workloads.contract import DataId
 
 __all__ = [
-    "SCHEMA", "Claim", "Judge", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
+    "SCHEMA", "HeldTrial", "Judge", "Planned", "TrialRecord", "claim", "encode_line", "find_trials", "is_claimed",
     "read_failure", "read_json", "read_lines", "read_planned", "read_record", "read_result", "read_results",
     "try_claim", "write_failure", "write_json", "write_planned", "write_result",
 ]  # fmt: skip
@@ -81,23 +81,23 @@ class TrialRecord:
     def id(self) -> str:
         return self.planned.id
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[StepRow]:
         """Rows of `steps.jsonl`; `ValueError` where one is damaged."""
         return (step for step, _ in self.step_rows())
 
-    def step_rows(self) -> Iterator[tuple[Step, Mapping[str, Any]]]:
+    def step_rows(self) -> Iterator[tuple[StepRow, Mapping[str, Any]]]:
         """The same, each beside all that stands in its row."""
         for where, row in self._rows(STEPS):
-            step = parse(Step, row, where)
+            step = parse(StepRow, row, where)
             if step.step >= self.planned.trial.steps:
                 raise wrong(f"{where}: step", f"must be below the trial's {self.planned.trial.steps}", step.step)
             yield step, row
 
-    def injections(self) -> Iterator[Injection]:
+    def injections(self) -> Iterator[InjectionRow]:
         """Rows of `injections.jsonl`; `ValueError` where one is damaged."""
         trial = self.planned.trial
         for where, row in self._rows(INJECTIONS):
-            found = parse(Injection, row, where)
+            found = parse(InjectionRow, row, where)
             for key, own, limit in (("rank", found.rank, trial.world_size), ("step", found.step, trial.steps)):
                 if own >= limit:
                     raise wrong(f"{where}: {key}", f"must be below the trial's {limit}", own)
@@ -222,7 +222,7 @@ def write_failure(
     outcome: str,
     reason: str,
     *,
-    strikes: Strikes | None = None,
+    strikes: StrikeCounts | None = None,
     total_s: float | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:

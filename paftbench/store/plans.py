@@ -23,7 +23,7 @@ from paftbench.store.directory import (
 )
 from paftbench.store.files import drop_temporaries, encode_line, read_json, sync, write_json
 
-State = Literal["done", "stale", "error", "missing"]
+TrialState = Literal["done", "stale", "error", "missing"]
 _RERUN = ".rerun-"
 _FILES = (TRIAL, FAILURE, STEPS, INJECTIONS, LOG, RESULT)
 _OF_THE_HOLDER = (FAILURE, STEPS, INJECTIONS, RESULT, CHECKPOINT)
@@ -50,7 +50,7 @@ def _is_blank(path: Path) -> bool:
     return not path.read_bytes().strip(b"\0 \n")
 
 
-def state_of(record: TrialRecord | None, planned: Planned) -> State:
+def state_of(record: TrialRecord | None, planned: Planned) -> TrialState:
     """What is known of a planned trial; stale: a plugin's source has changed since."""
     if record is None or record.result is None:
         return "missing"

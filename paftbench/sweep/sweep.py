@@ -15,7 +15,7 @@ from paftbench.store.directory import (
     LOG,
     RESULT,
     TRIAL,
-    Claim,
+    HeldTrial,
     Planned,
     find_trials,
     read_record,
@@ -25,10 +25,10 @@ from paftbench.store.directory import (
 )
 from paftbench.store.files import drop_temporaries, sync, write_json
 from paftbench.store.lease import LostClaim
-from paftbench.store.plans import State, adopt, known_record, rerun_directory, settle, state_of, tidy, write_plan
+from paftbench.store.plans import TrialState, adopt, known_record, rerun_directory, settle, state_of, tidy, write_plan
 from paftbench.sweep.engines.engine import Ending, Engine
 from paftbench.sweep.interrupt import deferred
-from paftbench.sweep.verdict import DISK_FULL, Overdue, verdict_of
+from paftbench.sweep.postmortem import DISK_FULL, Overdue, postmortem_of
 from paftbench.sweep.watch import Watch
 
 POLL_S = 0.03
@@ -44,7 +44,7 @@ class Policy:
     rerun_stale: bool = False
     stop_at_error: bool = False
 
-    def runs(self, state: State) -> bool:
+    def runs(self, state: TrialState) -> bool:
         again = {"done": self.force, "stale": self.rerun_stale, "error": self.retry_errors, "missing": True}
         return self.force or again[state]
 
@@ -62,16 +62,16 @@ class Finished:
 
 
 @dataclass(kw_only=True)
-class _Run:
+class _Launched:
     planned: Planned
     directory: Path
-    claim: Claim
+    claim: HeldTrial
     watch: Watch
     rerun: bool
 
 
 @dataclass(kw_only=True)
-class Sweep:
+class Execution:
     """One pass over planned trials, golden runs first in the list."""
 
     root: Path
@@ -79,7 +79,7 @@ class Sweep:
     engine: Engine
     policy: Policy = field(default_factory=Policy)
     report: Callable[[Finished], None] = lambda finished: None
-    states: dict[str, State] = field(default_factory=dict, init=False)
+    states: dict[str, TrialState] = field(default_factory=dict, init=False)
     errors: dict[str, Finished] = field(default_factory=dict, init=False)
 
     def prepare(self) -> int:
@@ -117,7 +117,7 @@ class Sweep:
         """Run what is to run; on the way out, also by Ctrl-C, trials are stopped and claims given free."""
         if not self.states:
             self.prepare()
-        self._running: dict[Path, _Run] = {}
+        self._running: dict[Path, _Launched] = {}
         self._stopping = False
         with deferred() as interrupted:
             try:
@@ -155,7 +155,7 @@ class Sweep:
                 claim.release()
                 raise
 
-    def _launch(self, item: Planned, claim: Claim) -> None:
+    def _launch(self, item: Planned, claim: HeldTrial) -> None:
         directory = self.root / item.id
         golden = self.root / (item.golden_id or "")
         result = read_result(golden) if item.golden_id and (golden / RESULT).exists() else None
@@ -175,9 +175,9 @@ class Sweep:
         watch = Watch(directory, item.trial.timeout_s, None if result is None else result.time)
         setting, torchrun = claim.lease.setting(directory), item.trial.placement == "torchrun"
         self.engine.start(directory, item.trial.processes, torchrun=torchrun, setting=setting)
-        self._running[directory] = _Run(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
+        self._running[directory] = _Launched(planned=item, directory=directory, claim=claim, watch=watch, rerun=rerun)
 
-    def _leave_unjudged(self, item: Planned, claim: Claim, golden: Result) -> None:
+    def _leave_unjudged(self, item: Planned, claim: HeldTrial, golden: Result) -> None:
         """A trial that nothing can be compared with: an error, so that --retry-errors runs it after its golden run."""
         if self._seen[item.id] is None:
             reason = f"not run: its golden run {golden.name} ended in {golden.outcome}, nothing to judge it by"
@@ -198,12 +198,12 @@ class Sweep:
             elif overdue is not None:
                 self._end(run, overdue)
 
-    def _end(self, run: _Run, ending: Ending | Overdue) -> None:
+    def _end(self, run: _Launched, ending: Ending | Overdue) -> None:
         """What a trial that has ended came to; nothing where it was another sweep's by then."""
         try:
             run.claim.lease.check()
             if not (run.directory / RESULT).is_file():
-                found = verdict_of(run.directory, ending, run.watch.before)
+                found = postmortem_of(run.directory, ending, run.watch.before)
                 drop_temporaries(run.directory)
                 write_failure(
                     run.directory, found.outcome, found.reason, strikes=found.strikes, total_s=run.watch.elapsed_s,
@@ -223,7 +223,7 @@ class Sweep:
         run.claim.release()
         self._tell(run.planned, run.watch.elapsed_s)
 
-    def _lose(self, run: _Run) -> None:
+    def _lose(self, run: _Launched) -> None:
         """Another sweep has taken the trial over: it is waited for, as if it had never been started here."""
         del self._running[run.directory]
         if run.rerun:

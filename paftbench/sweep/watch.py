@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paftbench.records.result import Time
 from paftbench.store.directory import STEPS
-from paftbench.sweep.verdict import Before, Overdue, stamp_of
+from paftbench.sweep.postmortem import Before, Overdue, stamp_of
 
 HANG_FLOOR_S = 60.0
 HANG_FACTOR = 20.0

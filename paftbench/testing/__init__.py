@@ -5,7 +5,7 @@ With pytest use the fixture `faulty_ranks`; elsewhere `FaultyRanks` does the sam
 
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.faulty_ranks import FaultyRanks
-from paftbench.testing.run import Run
-from paftbench.testing.sample import Sample
+from paftbench.testing.run import Training
+from paftbench.testing.sample import Trainings
 
-__all__ = ["FaultyRanks", "RankError", "RanksStuck", "Run", "Sample"]
+__all__ = ["FaultyRanks", "RankError", "RanksStuck", "Training", "Trainings"]

@@ -11,9 +11,9 @@ from paftbench.faults.fault import Fault, check_faults
 from paftbench.mitigations.contract import Mitigation
 from paftbench.testing.errors import RankError, RanksStuck
 from paftbench.testing.process_ranks import run_processes
-from paftbench.testing.rank import Build, Owners, Progress, Task, Train, run_rank
-from paftbench.testing.run import NO_STRIKE, Run
-from paftbench.testing.sample import Sample
+from paftbench.testing.rank import Build, Owners, RankProgress, Task, Train, run_rank
+from paftbench.testing.run import NO_STRIKE, Training
+from paftbench.testing.sample import Trainings
 from paftbench.testing.shipping import check_importable
 from paftbench.testing.thread_ranks import run_threads
 
@@ -38,7 +38,7 @@ class FaultyRanks:
         self.world_size = world_size
         self.ranks_as = ranks_as
         self.limit_s = limit_s
-        self.runs: list[Run] = []
+        self.runs: list[Training] = []
         self.failures = 0
 
     def run(
@@ -54,7 +54,7 @@ class FaultyRanks:
         exact: bool = False,
         ddp: Mapping[str, Any] | None = None,
         allow_no_strike: bool = False,
-    ) -> Run:
+    ) -> Training:
         """Train to the end on every rank; without faults and mitigations this is the golden run of its seed.
 
         `build()` returns (model, optimizer), and what else `train(ddp, optimizer, ...)` takes: a GradScaler among it
@@ -88,11 +88,11 @@ class FaultyRanks:
         lengths = [len(outcome.curve) for outcome in outcomes]
         if len(set(lengths)) > 1:
             raise Refused(f"train must return as many points on every rank, got {lengths} in rank order")
-        run = Run(task=task, outcomes=outcomes, ranks_as=self.ranks_as, allow_no_strike=allow_no_strike)
+        run = Training(task=task, outcomes=outcomes, ranks_as=self.ranks_as, allow_no_strike=allow_no_strike)
         self.runs.append(run)
         return run
 
-    def sample(self, train: Train, build: Build, *, seeds: int | Sequence[int] = 5, **options: Any) -> Sample:
+    def sample(self, train: Train, build: Build, *, seeds: int | Sequence[int] = 5, **options: Any) -> Trainings:
         """`run` once per seed, beside the golden run of that seed; `options` as in `run`."""
         __tracebackhide__ = True
         chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
@@ -103,7 +103,7 @@ class FaultyRanks:
         for seed in chosen:
             golden = self.run(train, build, seed=seed, **usual)
             pairs.append((golden, self.run(train, build, seed=seed, **options)))
-        return Sample(pairs)
+        return Trainings(pairs)
 
     def unproven(self) -> str | None:
         """Why what ran here proves nothing, if so: a test that ends like this must not pass."""
@@ -116,7 +116,7 @@ class FaultyRanks:
 
     def _in_threads(self, task: Task) -> list[Any]:
         __tracebackhide__ = True
-        progress, owners = [Progress() for _ in range(self.world_size)], Owners()
+        progress, owners = [RankProgress() for _ in range(self.world_size)], Owners()
         return run_threads(
             self.world_size,
             lambda rank, finish: run_rank(task, rank, finish, progress[rank], owners),

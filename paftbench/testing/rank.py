@@ -50,7 +50,7 @@ class Outcome:
     extra_bytes: int
 
 
-class Progress:
+class RankProgress:
     """How far a rank is, for messages."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Owners:
         self.held.append(thing)
 
 
-def run_rank(task: Task, rank: int, finish: Callable[[], None], progress: Progress, owners: Owners) -> Outcome:
+def run_rank(task: Task, rank: int, finish: Callable[[], None], progress: RankProgress, owners: Owners) -> Outcome:
     """The rank's outcome. `finish` returns when every rank has called it: training has ended on all of them."""
     progress.part = "in build"
     seed_streams("build", task.seed)

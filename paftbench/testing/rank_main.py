@@ -28,10 +28,10 @@ def _run(folder: Path, rank: int, world_size: int) -> int:
     import torch
     import torch.distributed as dist
 
-    from paftbench.testing.rank import Owners, Progress, run_rank
+    from paftbench.testing.rank import Owners, RankProgress, run_rank
 
     torch.set_num_threads(1)
-    progress = Progress()
+    progress = RankProgress()
 
     def finish() -> None:
         dist.barrier()

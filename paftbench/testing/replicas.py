@@ -17,7 +17,7 @@ Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ReplicaDifference:
     """The largest difference of one element between two ranks."""
 
     size: float
@@ -34,7 +34,7 @@ class Difference:
         )
 
 
-def largest_difference(replicas: Sequence[Parameters]) -> Difference:
+def largest_difference(replicas: Sequence[Parameters]) -> ReplicaDifference:
     """Where replicas are furthest apart. NaN is equal to NaN and infinitely far from any number."""
     size, parameter, ranks, differing = 0.0, next(iter(replicas[0]), ""), (0, 0), 0
     for name in replicas[0]:
@@ -42,7 +42,9 @@ def largest_difference(replicas: Sequence[Parameters]) -> Difference:
         differing += apart > 0.0
         if apart > size:
             size, parameter, ranks = apart, name, pair
-    return Difference(size=size, parameter=parameter, ranks=ranks, differing=differing, parameters=len(replicas[0]))
+    return ReplicaDifference(
+        size=size, parameter=parameter, ranks=ranks, differing=differing, parameters=len(replicas[0])
+    )
 
 
 def root_mean_square(replicas: Sequence[Parameters]) -> float:

@@ -21,7 +21,7 @@ NO_STRIKE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Training:
     """What every rank handed in, in rank order; read it, or claim something of it with the `assert_` methods."""
 
     task: Task
@@ -107,7 +107,7 @@ class Run:
 
     def assert_converges_like(
         self,
-        golden: "Run",
+        golden: "Training",
         *,
         margin: float,
         window: int | None = None,
@@ -154,7 +154,7 @@ class Run:
         if self.task.faults and self.strikes.changed == 0 and not self.allow_no_strike:
             raise AssertionError(f"{NO_STRIKE}\n{self.describe()}")
 
-    def _require_golden(self, golden: "Run") -> None:
+    def _require_golden(self, golden: "Training") -> None:
         __tracebackhide__ = True
         if golden.task.faults or golden.task.mitigations:
             raise Refused("golden is no golden run: one has neither faults nor mitigations")

@@ -20,10 +20,10 @@ from paftbench.records.result import (
     Mitigated,
     Result,
     Seeds,
-    Strikes,
+    StrikeCounts,
     Time,
 )
-from paftbench.records.step import Step
+from paftbench.records.step import StepRow
 from paftbench.step.metrics import all_finite, spread
 from paftbench.store.directory import NOT_OF_THE_STEP, Planned, TrialRecord
 from paftbench.training.loop import Placement
@@ -39,7 +39,7 @@ def summary(
     finite = not replicas.ranks.any([not all_finite(replicas.parameters)])
     final = spread(replicas.parameters, replicas.ranks)
     counts = replicas.ranks.gather_objects(vars(pipeline.injector.counts))
-    strikes = Strikes(**{key: sum(part[key] for part in counts) for key in counts[0]})
+    strikes = StrikeCounts(**{key: sum(part[key] for part in counts) for key in counts[0]})
     rows = list(TrialRecord(path=directory, planned=planned.plan(), result=None).steps())
     history = recorder.history
     finite = finite and bool(rows) and all(isfinite(loss) for loss in rows[-1].loss)
@@ -95,7 +95,7 @@ def _hashes(replicas: Replicas) -> list[str]:
     return digests
 
 
-def _divergence(rows: Sequence[Step], final: float) -> Divergence:
+def _divergence(rows: Sequence[StepRow], final: float) -> Divergence:
     before = _known(row.divergence_before for row in rows)
     every = [*_known(row.divergence for row in rows), *before, final]
     return Divergence(final=final, max=_top(every), before_sync=_middle(before))
@@ -125,7 +125,7 @@ def _ordered(values: list[float]) -> list[float]:
     return sorted(values, key=lambda value: (isnan(value), value))
 
 
-def _time(rows: Sequence[Step], planned: Planned) -> Time:
+def _time(rows: Sequence[StepRow], planned: Planned) -> Time:
     """Seconds of a step without measuring, evaluating and injecting; the first step, which warms up, is left out."""
     timed = [row.seconds or {} for row in rows]
     steps = [sum(s for name, s in seconds.items() if name not in NOT_OF_THE_STEP) for seconds in timed]

@@ -23,7 +23,7 @@ from paftbench.process import die_with_parent
 from paftbench.suggest import did_you_mean
 from paftbench.verify.mitigation_case import MitigationCase
 from paftbench.verify.mitigation_training import is_neutral
-from paftbench.verify.suite import Finding, findings
+from paftbench.verify.suite import PromiseResult, findings
 
 Send = Callable[[str, str], None]
 
@@ -105,7 +105,7 @@ def _keeps(cls: Any, send: Send, *, fast: bool) -> bool:
     return not counts["BROKEN"]
 
 
-def _line(found: Finding) -> str:
+def _line(found: PromiseResult) -> str:
     if found.broken:
         label, told = found.broken[0]
         share = f"{len(found.broken)} of {found.tried} cases" if found.tried > 1 else ""

@@ -48,7 +48,7 @@ BEHAVIOUR = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class PromiseResult:
     """What came of a promise: in how many cases it was tried, in which it is broken, why it was not tried at all."""
 
     promise: Promise
@@ -62,7 +62,7 @@ class Finding:
         return "BROKEN" if self.broken else "holds" if self.tried else "-"
 
 
-def findings(cls: Any, *, fast: bool = False, begin: Begin = lambda promise: None) -> Iterator[Finding]:
+def findings(cls: Any, *, fast: bool = False, begin: Begin = lambda promise: None) -> Iterator[PromiseResult]:
     """Every promise of the class's kind, one after another; `begin` hears of each before it is tried.
 
     How the class behaves is only tried where it is declared so that instances can be made. `fast`: only the defaults
@@ -86,7 +86,7 @@ def findings(cls: Any, *, fast: bool = False, begin: Begin = lambda promise: Non
 
 def tried(
     cls: Any, promises: Sequence[Promise], *, fast: bool, begin: Begin = lambda promise: None
-) -> Iterator[Finding]:
+) -> Iterator[PromiseResult]:
     """Some promises on a class."""
     cases: list[Any] = []
     for promise in promises:
@@ -116,7 +116,7 @@ def _is_first(case: Any, cases: Sequence[Any]) -> bool:
     return not isinstance(case, FaultCase) or case.dtype == cases[0].dtype
 
 
-def _tried(promise: Promise, cases: Iterable[Any]) -> Finding:
+def _tried(promise: Promise, cases: Iterable[Any]) -> PromiseResult:
     tried, broken, reason = 0, [], ""
     for case in cases:
         try:
@@ -129,7 +129,7 @@ def _tried(promise: Promise, cases: Iterable[Any]) -> Finding:
         except (Exception, SystemExit) as error:  # an exit of the plugin's would pass for verify's own
             broken.append((case.label, f"expected no error, got {_told(error, case.cls)}"))
         tried += 1
-    return Finding(promise=promise, tried=tried, broken=broken, reason=reason)
+    return PromiseResult(promise=promise, tried=tried, broken=broken, reason=reason)
 
 
 def _told(error: BaseException, cls: Any) -> str:

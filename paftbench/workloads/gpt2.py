@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from paftbench.workloads.language import LanguageModel, Shape
+from paftbench.workloads.language import LanguageModel, TextShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,9 @@ class Gpt2(LanguageModel):
         "nano": "2 layers of width 64, 0.12 million parameters in 28 tensors",
         "124m": "GPT-2 small: 12 layers of width 768, 124 million parameters",
     }
-    shapes: ClassVar[Mapping[str, Shape]] = {
-        "nano": Shape(layers=2, heads=4, width=64, hidden=256, positions=64, context=32),
-        "124m": Shape(layers=12, heads=12, width=768, hidden=3072, positions=1024, context=1024, vocab=50257),
+    shapes: ClassVar[Mapping[str, TextShape]] = {
+        "nano": TextShape(layers=2, heads=4, width=64, hidden=256, positions=64, context=32),
+        "124m": TextShape(layers=12, heads=12, width=768, hidden=3072, positions=1024, context=1024, vocab=50257),
     }
 
     def network(self, vocab: int) -> nn.Module:

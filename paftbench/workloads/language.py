@@ -21,7 +21,7 @@ EVALUATION_TOKENS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class TextShape:
     """A transformer's shape; `positions` is the longest context, `vocab` the real model's (0: the data's).
 
     `matrices` is how many the feed-forward part has between `width` and `hidden`: 2, or 3 with a gate.
@@ -43,7 +43,7 @@ class LanguageModel(Workload):
 
     metric: ClassVar[str] = "val_loss"
     direction: ClassVar[Literal["max", "min"]] = "min"
-    shapes: ClassVar[Mapping[str, Shape]]
+    shapes: ClassVar[Mapping[str, TextShape]]
 
     size: str = "nano"
     data: str = "pydoc"
@@ -64,7 +64,7 @@ class LanguageModel(Workload):
             raise Refused(f"vocab (token ids; 0 = the data's own) must be 0 or >= {least}, got {self.vocab}")
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TextShape:
         return self.shapes[self.size]
 
     @property

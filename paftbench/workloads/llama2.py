@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from paftbench.workloads.language import LanguageModel, Shape
+from paftbench.workloads.language import LanguageModel, TextShape
 
-_shape = partial(Shape, matrices=3)
+_shape = partial(TextShape, matrices=3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Llama2(LanguageModel):
         "124m": "12 layers of width 768, GPT-2's vocabulary and tied head, 124 million parameters",
         "7b": "LLaMA-2-7B: 32 layers of width 4096, 6.7 billion parameters",
     }
-    shapes: ClassVar[Mapping[str, Shape]] = {
+    shapes: ClassVar[Mapping[str, TextShape]] = {
         "nano": _shape(layers=2, heads=4, width=64, hidden=172, positions=64, context=32),
         "124m": _shape(layers=12, heads=12, width=768, hidden=2048, positions=1024, context=1024, vocab=50257),
         "7b": _shape(layers=32, heads=32, width=4096, hidden=11008, positions=4096, context=4096, vocab=32000),

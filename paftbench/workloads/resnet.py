@@ -20,7 +20,7 @@ EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ImageShape:
     """Blocks and channels of each stage."""
 
     block: Literal["BasicBlock", "Bottleneck"]
@@ -29,16 +29,16 @@ class Shape:
 
 
 SHAPES = {
-    "nano": Shape(block="BasicBlock", blocks=(1, 1, 1), channels=(8, 16, 32)),
-    "resnet18": Shape(block="BasicBlock", blocks=(2, 2, 2, 2), channels=(64, 128, 256, 512)),
-    "resnet50": Shape(block="Bottleneck", blocks=(3, 4, 6, 3), channels=(64, 128, 256, 512)),
+    "nano": ImageShape(block="BasicBlock", blocks=(1, 1, 1), channels=(8, 16, 32)),
+    "resnet18": ImageShape(block="BasicBlock", blocks=(2, 2, 2, 2), channels=(64, 128, 256, 512)),
+    "resnet50": ImageShape(block="Bottleneck", blocks=(3, 4, 6, 3), channels=(64, 128, 256, 512)),
 }
 
 
 class CifarResNet(nn.Module):
     """He et al., 2015 (https://arxiv.org/abs/1512.03385): 3x3 stem without pooling, for images of 8 to 64 pixels."""
 
-    def __init__(self, shape: Shape, channels: int, classes: int) -> None:
+    def __init__(self, shape: ImageShape, channels: int, classes: int) -> None:
         super().__init__()
         from torchvision.models import resnet
 

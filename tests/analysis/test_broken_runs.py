@@ -22,7 +22,7 @@ from paftbench.analysis.tidy import trial_rows
 from paftbench.gate import judged, sweep_of
 from paftbench.gate.selecting import select
 from paftbench.records.expectation import Expectation
-from paftbench.records.result import Strikes
+from paftbench.records.result import StrikeCounts
 from paftbench.store.directory import read_results, write_failure
 
 SOUND, CHANCE = (0.95, 0.94, 0.96), 0.1
@@ -43,7 +43,7 @@ def write(directory: Path, label: str, seed: int, metric: Metric, outcome: str) 
         drawn=0 if label == "golden" else 5,
     )  # fmt: skip
     if outcome == "crashed":
-        write_failure(directory / id, outcome, "signal 11", strikes=Strikes(drawn=5))
+        write_failure(directory / id, outcome, "signal 11", strikes=StrikeCounts(drawn=5))
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from matplotlib.colors import to_hex
 from support.synthetic_core import GRIDS, core
 from support.synthetic_results import GPT2, NOISE, RESNET, golden, identity, quickstart, spec, write_trial
 
-from paftbench.analysis.degrees import FIELD_NSR, Ladder, Realised, ladders
+from paftbench.analysis.degrees import FIELD_NSR, Ladder, RealisedDegree, ladders
 from paftbench.analysis.figures import draw
 from paftbench.analysis.figures.degree import CHANCE, FIELD, figure
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE
-from paftbench.analysis.figures.scale import Scale, brief, places
+from paftbench.analysis.figures.scale import AxisScale, brief, places
 from paftbench.analysis.figures.series_style import ORANGE, ROLES, VERMILLION, styled
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import load
@@ -89,8 +89,8 @@ def test_five_seeds_have_a_band_and_three_have_none(sweep: Path, tmp_path: Path)
 
 
 def test_the_upper_axis_has_the_nsr_of_plain_ddp_and_says_of_which_step(sweep: Path) -> None:
-    assert ladder(sweep, "noise").realised == Realised(of="median step", values=(0.05, 0.5, 1.5, 5.0))
-    assert ladder(sweep, "stale").realised == Realised(of="worst step", values=(0.4, 0.7, 1.0, 1.9))
+    assert ladder(sweep, "noise").realised == RealisedDegree(of="median step", values=(0.05, 0.5, 1.5, 5.0))
+    assert ladder(sweep, "stale").realised == RealisedDegree(of="worst step", values=(0.4, 0.7, 1.0, 1.9))
     upper = axes_of(sweep)["per element"].child_axes[0]
     assert upper.get_xlabel() == "realised NSR under plain DDP, worst step"
     assert [label.get_text() for label in upper.get_xticklabels()] == ["0.02", "3", "4e12", "2e36"]
@@ -155,7 +155,7 @@ def test_a_loss_far_above_the_untrained_models_is_marked_not_drawn_to_scale(tmp_
             tmp_path, trial, grid="noise", labels=labels, metric=(value,) * 3, golden_id=identity(best), drawn=1, **loss
         )
     (own,) = ladders(load(tmp_path))
-    scale = Scale.of(own)
+    scale = AxisScale.of(own)
     assert scale.worse == "top" and scale.high < 6 and not scale.shows(1e9)
     drawn = figure(load(tmp_path))
     labels_shown = [text.get_text() for text in drawn.legends[0].get_texts()]

@@ -26,7 +26,7 @@ from paftbench.analysis.injections import injections_rows, render_injections
 from paftbench.analysis.runs import load
 from paftbench.analysis.table import render, rows
 from paftbench.analysis.text import compact, number, size, to_json
-from paftbench.records.result import Strikes
+from paftbench.records.result import StrikeCounts
 from paftbench.store.directory import write_failure
 
 
@@ -246,7 +246,7 @@ def test_a_mean_over_some_of_the_finished_trials_says_of_how_many(tmp_path: Path
     assert "(k/n)" not in render(tmp_path, width=200)
     for run in load(tmp_path).selected:
         if run.mitigation == "ddp" and run.seed > 1:
-            write_failure(run.record.path, "error", "out of memory", strikes=Strikes(drawn=5))
+            write_failure(run.record.path, "error", "out of memory", strikes=StrikeCounts(drawn=5))
     _, row = rows(tmp_path)
     assert row["claim"] == "none" and row["seeds"] == row["finished"] == 5
     counts = row["measured"]

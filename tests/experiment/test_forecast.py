@@ -17,7 +17,7 @@ from paftbench.cli.main import exit_code
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.experiment.forecast import warnings_of
-from paftbench.experiment.strikes import Strikes, expected_strikes, strikes_of
+from paftbench.experiment.strikes import ExpectedStrikes, expected_strikes, strikes_of
 from paftbench.plugins import load_file
 from paftbench.store.directory import Planned
 
@@ -40,7 +40,7 @@ def planned(steps: int, **base: Any) -> list[Planned]:
     return plan(parse_experiment({"name": "x", "base": fields, "golden": False}, "x.yaml"))
 
 
-def struck(steps: int, **fault: Any) -> Strikes:
+def struck(steps: int, **fault: Any) -> ExpectedStrikes:
     (item,) = planned(steps, faults=[{"model": "stale_shard", "degree": 0.5, **fault}])
     return strikes_of(item.trial)
 
@@ -48,7 +48,7 @@ def struck(steps: int, **fault: Any) -> Strikes:
 @pytest.mark.parametrize("delay", [1, 3, 1023, 1024, 1025, 5000, 123_456_789])
 @pytest.mark.parametrize("steps", [1, 2, 1024, 1025, 6000, HUGE])
 def test_a_fault_that_starts_late_is_counted_from_its_first_step_on(delay: int, steps: int) -> None:
-    assert struck(steps, delay=delay) == Strikes(2.0 * max(0, steps - delay), True)
+    assert struck(steps, delay=delay) == ExpectedStrikes(2.0 * max(0, steps - delay), True)
 
 
 def test_a_late_start_and_a_schedule_are_counted_together() -> None:

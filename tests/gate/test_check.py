@@ -14,7 +14,7 @@ from support.synthetic_results import FAULT, GPT2, MITIGATIONS, RESNET, cell, go
 from paftbench.analysis.runs import Run, Sweep
 from paftbench.experiment import load, plan
 from paftbench.gate import Finding, judged, sweep_of, verdict_of
-from paftbench.gate.rule import Bound, Sample, judge, resolvable, seeds_to_tell
+from paftbench.gate.rule import Bound, SeedValues, judge, resolvable, seeds_to_tell
 from paftbench.gate.selecting import select
 from paftbench.gate.trajectory import tail_of
 from paftbench.gate.values import READERS
@@ -42,8 +42,8 @@ def expects(value: str, where: Any = None, **bound: Any) -> Expectation:
     return Expectation(where=where or {"mitigation": "paft_sync"}, value=value, **bound)
 
 
-def sample(*values: float, **more: Any) -> Sample:
-    return Sample(seeds=tuple(range(len(values))), values=values, **more)
+def sample(*values: float, **more: Any) -> SeedValues:
+    return SeedValues(seeds=tuple(range(len(values))), values=values, **more)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_run_that_broke_fails_and_an_unknown_one_forbids_a_pass() -> None:
     unknown = judge(sample(1, 1, 1, unknown=("s3 drew no strike",)), Bound(at_least=0))
     assert (unknown.verdict, unknown.reason) == ("inconclusive", "s3 drew no strike")
     assert judge(sample(1, 1, 1, unknown=("s3 drew no strike",)), Bound(at_least=2)).verdict == "fail"
-    assert judge(Sample(), Bound(at_least=0)).verdict == "inconclusive"
+    assert judge(SeedValues(), Bound(at_least=0)).verdict == "inconclusive"
 
 
 def test_seeds_to_tell_are_what_a_t_interval_needs() -> None:

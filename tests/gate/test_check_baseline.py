@@ -24,7 +24,7 @@ from paftbench.gate.baseline import check_fits, make, read, write
 from paftbench.gate.finding import Finding
 from paftbench.gate.trajectory import end_of, machine_of, tail_of, windows_of
 from paftbench.records.environment import Environment
-from paftbench.records.result import Metric, Strikes, unmeasured
+from paftbench.records.result import Metric, StrikeCounts, unmeasured
 from paftbench.records.trial import LrSchedule
 from paftbench.store.directory import read_result, read_results, write_json, write_planned
 from paftbench.store.files import read_json
@@ -236,7 +236,7 @@ def test_the_committed_baseline_holds_no_other_machine_to_its_bits(part: str) ->
         unmeasured(plans[0], "crashed"),
         environment=Environment(fields=there),
         outcome="masked",
-        strikes=Strikes(drawn=1, landed=1, changed=1),
+        strikes=StrikeCounts(drawn=1, landed=1, changed=1),
         metric=Metric(name="loss", direction="min", chance=1.0, mean_model=1.0, worst_rank=1.0, rank0=1.0),
     )
     found = exact.compare_bits(baseline, sweep_of(Path("."), plans, {own.id: ran for own in plans}))

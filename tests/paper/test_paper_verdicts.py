@@ -15,7 +15,7 @@ from paftbench.paper.claims import claims_of
 from paftbench.paper.items import item_of
 from paftbench.paper.judging import Reading, read, word_of
 from paftbench.paper.table_text import table_text
-from paftbench.records.result import Strikes
+from paftbench.records.result import StrikeCounts
 from paftbench.store.directory import write_failure
 
 
@@ -143,7 +143,7 @@ def test_a_run_whose_process_wrote_no_result_counts_as_guessing_too(tmp_path: Pa
     pair(tmp_path, [0.1, 0.1, 0.1])
     for run in load(tmp_path).selected:
         if run.mitigation == "ddp" and run.seed < 2:
-            write_failure(run.record.path, outcome, "exit code 1", strikes=Strikes(drawn=4))
+            write_failure(run.record.path, outcome, "exit code 1", strikes=StrikeCounts(drawn=4))
     reading = judged(tmp_path, "table1/std_1e-2/paft-ddp").reading
     assert reading.seeds == 3 and reading.mean == pytest.approx((60.0 + 60.0 + 10.0) / 3)  # chance is 0.1
     _, text = draw("table1", tmp_path, scale="small")

@@ -130,3 +130,13 @@ def test_every_file_that_the_page_on_changes_names_is_there() -> None:
     for path in named:
         own = ROOT / path
         assert own.exists() or (re.search(r"/[A-Z]+\.py$", path) and own.parent.is_dir()), path
+
+
+def test_a_word_is_the_name_of_one_class() -> None:
+    """Two classes of one name are two things that a reader takes for one."""
+    places: dict[str, list[str]] = {}
+    for file in files():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.strip("_"), []).append("/".join(below_package(file)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -14,7 +14,7 @@ from paftbench.records.door import parse, plain
 from paftbench.records.failure import Failure
 from paftbench.records.plan import Plan
 from paftbench.records.result import Result, written
-from paftbench.records.step import Step
+from paftbench.records.step import StepRow
 from paftbench.store.directory import read_record, write_failure, write_result
 from paftbench.store.files import read_json, read_lines, write_json
 
@@ -59,7 +59,7 @@ def held(whole: Any, asked: Any) -> Any:
 
 def test_rows_and_failures_are_written_as_they_were() -> None:
     for row in read_lines(KEPT / "steps.jsonl"):
-        step = plain(parse(Step, row, "a row"))
+        step = plain(parse(StepRow, row, "a row"))
         assert step.keys() == row.keys() and json.dumps({key: step[key] for key in row}) == json.dumps(row)
     failure = {"strikes": 3, "part": None, "reason": "why", "trace": "where"}
     assert json.dumps(plain(parse(Failure, failure, "x"))) == json.dumps(failure)
@@ -82,7 +82,7 @@ def test_a_value_of_another_kind_is_named_by_file_and_field(value: Any) -> None:
 
 def test_whole_numbers_stay_whole_and_what_is_not_known_is_let_be() -> None:
     row = {"step": 1, "loss": [1, 2.0], "lr": 1, "divergence": None, "of another version": 3}
-    step = parse(Step, row, "a row")
+    step = parse(StepRow, row, "a row")
     assert repr((step.lr, step.loss)) == "(1, (1, 2.0))"
 
 

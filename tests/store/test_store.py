@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paftbench.records.result import Strikes
+from paftbench.records.result import StrikeCounts
 from paftbench.store import directory as store
 from paftbench.store import files
 
@@ -99,7 +99,7 @@ def test_the_schema_is_the_one_the_trials_are_written_in() -> None:
 
 def test_a_failure_record_has_every_key_of_a_result(tmp_path: Path) -> None:
     trial_json(tmp_path / "aa")
-    store.write_failure(tmp_path / "aa", "crashed", "killed by SIGKILL", strikes=Strikes(drawn=3, landed=3))
+    store.write_failure(tmp_path / "aa", "crashed", "killed by SIGKILL", strikes=StrikeCounts(drawn=3, landed=3))
     result = store.read_json(tmp_path / "aa" / "result.json")
     assert result["outcome"] == "crashed" and result["reason"] == "killed by SIGKILL"
     assert result["strikes"] == {"drawn": 3, "landed": 3, "changed": None}

@@ -12,7 +12,7 @@ from paftbench.paper import verdicts
 from paftbench.paper.claim import Claim, Where
 from paftbench.paper.claims import claims_of
 from paftbench.paper.items import STATE_PARTS, Item, item_of
-from paftbench.paper.judging import Verdict
+from paftbench.paper.judging import Judgement
 from paftbench.theory import divergence, drift
 from support.synthetic_results import GPT2, NOISE, RESNET, identity, spec, steps_rows, write_trial
 
@@ -152,7 +152,7 @@ def of(item: str, id: str, scale: str = "small") -> Claim:
     return claim
 
 
-def judged(directory: Path, id: str, scale: str = "small", item: str = "table1") -> Verdict:
+def judged(directory: Path, id: str, scale: str = "small", item: str = "table1") -> Judgement:
     """What a sweep says of one claim."""
     (verdict,) = [verdict for verdict in verdicts(item, directory, scale=scale) if verdict.claim.id == id]
     return verdict

@@ -18,14 +18,14 @@ from support.whole_result import whole_result
 from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.process import ending_of
-from paftbench.records.result import Strikes, Time
+from paftbench.records.result import StrikeCounts, Time
 from paftbench.store.directory import Planned, read_json, read_results, try_claim, write_json
 from paftbench.store.plans import known_record, state_of
-from paftbench.sweep import verdict, watch
+from paftbench.sweep import postmortem, watch
 from paftbench.sweep.engines.engine import Ending
 from paftbench.sweep.engines.local import SERVER_LOST, LocalEngine
-from paftbench.sweep.sweep import Finished, Policy, Sweep
-from paftbench.sweep.verdict import Before
+from paftbench.sweep.postmortem import Before
+from paftbench.sweep.sweep import Execution, Finished, Policy
 
 FAKE = "support.fake_trial:run"
 
@@ -60,7 +60,7 @@ def tell(root: Path, item: Planned, **behaviour: Any) -> None:
 
 def run(root: Path, planned: list[Planned], engine: LocalEngine, policy: Policy | None = None) -> list[Finished]:
     ended: list[Finished] = []
-    Sweep(root=root, planned=planned, engine=engine, policy=policy or Policy(), report=ended.append).run()
+    Execution(root=root, planned=planned, engine=engine, policy=policy or Policy(), report=ended.append).run()
     return ended
 
 
@@ -103,16 +103,16 @@ def test_a_death_after_a_strike_is_a_crash_and_before_any_an_error(
 def test_the_rank_that_a_signal_ended_is_named_as_torchrun_names_it(tmp_path: Path) -> None:
     words = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 123)\n"
     (tmp_path / "log.txt").write_text(f"Traceback\n{words}")
-    assert verdict.verdict_of(tmp_path, 1, Before()).reason == "rank 1 killed by SIGKILL, no result; see log.txt"
+    assert postmortem.postmortem_of(tmp_path, 1, Before()).reason == "rank 1 killed by SIGKILL, no result; see log.txt"
     (tmp_path / "log.txt").write_text("Traceback\n")
-    assert verdict.verdict_of(tmp_path, 1, Before()).reason == "exit code 1, no result; see log.txt"
+    assert postmortem.postmortem_of(tmp_path, 1, Before()).reason == "exit code 1, no result; see log.txt"
 
 
 def test_a_trial_that_ends_with_its_fork_server_is_an_error_even_after_strikes(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\n')
-    found = verdict.verdict_of(tmp_path, SERVER_LOST, Before())
+    found = postmortem.postmortem_of(tmp_path, SERVER_LOST, Before())
     assert found.outcome == "error" and found.reason.startswith("ended with the server that trials are forked from")
-    assert verdict.verdict_of(tmp_path, -9, Before()).outcome == "crashed"
+    assert postmortem.postmortem_of(tmp_path, -9, Before()).outcome == "crashed"
 
 
 @pytest.mark.parametrize("code", [1, 74, 255])
@@ -158,11 +158,11 @@ def test_rows_of_an_interrupted_run_are_no_steps_of_the_next(tmp_path: Path) -> 
     time.sleep(0.01)
     overdue = watched.overdue()
     assert overdue is not None and overdue.outcome == "error"
-    assert verdict.strikes_in(tmp_path, watched.before) == Strikes()
+    assert postmortem.strikes_in(tmp_path, watched.before) == StrikeCounts()
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 1}\n{"step": 1, "strikes": 1}\n')
     overdue = watched.overdue()
     assert overdue is not None and overdue.outcome == "hung"
-    assert verdict.strikes_in(tmp_path, watched.before) == Strikes(drawn=2)
+    assert postmortem.strikes_in(tmp_path, watched.before) == StrikeCounts(drawn=2)
 
 
 def test_a_sweep_that_was_stopped_does_not_take_its_own_pause_for_a_hang(
@@ -206,7 +206,7 @@ def test_force_keeps_the_old_result_until_the_new_one_is_there(
     run(tmp_path, planned[:1], engine)
     tell(tmp_path, planned[0], sleep=60)
     old = read_json(tmp_path / planned[0].id / "result.json")
-    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, policy=Policy(force=True))
+    sweep = Execution(root=tmp_path, planned=planned[:1], engine=engine, policy=Policy(force=True))
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(engine, "ended", interrupt)
@@ -244,7 +244,7 @@ def test_a_trial_claimed_by_another_sweep_is_waited_for_and_not_run_twice(
 ) -> None:
     held = try_claim(tmp_path / planned[0].id) if tmp_path.exists() else None
     assert held is not None
-    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine)
+    sweep = Execution(root=tmp_path, planned=planned[:1], engine=engine)
     ended, polls = engine.ended, 0
 
     def release_and_tell() -> list[tuple[Path, Ending]]:
@@ -266,7 +266,7 @@ def test_a_trial_that_another_sweep_has_finished_meanwhile_is_told_as_that_ones(
     held = try_claim(tmp_path / planned[0].id)
     assert held is not None
     told: list[Finished] = []
-    sweep = Sweep(root=tmp_path, planned=planned[:1], engine=engine, report=told.append)
+    sweep = Execution(root=tmp_path, planned=planned[:1], engine=engine, report=told.append)
     ended = engine.ended
 
     def finish_and_tell() -> list[tuple[Path, Ending]]:
@@ -283,7 +283,7 @@ def test_a_trial_that_another_sweep_has_finished_meanwhile_is_told_as_that_ones(
 def test_a_sweep_that_was_prepared_runs_what_it_said_without_preparing_again(
     tmp_path: Path, planned: list[Planned], engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = Sweep(root=tmp_path, planned=planned, engine=engine)
+    sweep = Execution(root=tmp_path, planned=planned, engine=engine)
     assert sweep.prepare() == len(planned)
     monkeypatch.setattr("paftbench.sweep.sweep.tidy", lambda root: pytest.fail("prepared twice"))
     sweep.run()

@@ -12,7 +12,7 @@ from paftbench.experiment import plan
 from paftbench.experiment.file import parse_experiment
 from paftbench.store.directory import Planned, read_result
 from paftbench.sweep.engines.engine import Ending, Engine, Setting
-from paftbench.sweep.sweep import Sweep
+from paftbench.sweep.sweep import Execution
 
 
 class Instant:
@@ -54,18 +54,18 @@ def planned(**base: Any) -> list[Planned]:
 
 def test_a_sweep_runs_on_an_engine_that_was_written_from_the_protocol_alone(tmp_path: Path) -> None:
     engine: Engine = Instant()
-    Sweep(root=tmp_path, planned=planned(), engine=engine).run()
+    Execution(root=tmp_path, planned=planned(), engine=engine).run()
     assert [read_result(tmp_path / item.id)["outcome"] for item in planned()] == ["masked"] * 4
 
 
 def test_a_trial_of_more_machines_than_the_engine_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     several = planned(placement="torchrun", nodes=2)
     with pytest.raises(ValueError, match=r"nodes 2 needs an engine of more than this machine"):
-        Sweep(root=tmp_path / "runs", planned=several, engine=Instant()).prepare()
+        Execution(root=tmp_path / "runs", planned=several, engine=Instant()).prepare()
     assert not (tmp_path / "runs").exists()
     larger = Instant()
     larger.nodes = 2
-    assert Sweep(root=tmp_path / "runs", planned=several, engine=larger).prepare() == 4
+    assert Execution(root=tmp_path / "runs", planned=several, engine=larger).prepare() == 4
 
 
 def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(tmp_path: Path) -> None:
@@ -75,6 +75,6 @@ def test_timed_trials_take_turns_by_seed_and_others_keep_the_plans_order(tmp_pat
         for item in plain
         for seed in (0, 1)
     ]
-    Sweep(root=tmp_path, planned=[*timed, *plain], engine=Instant()).run()
+    Execution(root=tmp_path, planned=[*timed, *plain], engine=Instant()).run()
     expected = [*plain, *(item for seed in (0, 1) for item in timed if item.trial.seed == seed)]
     assert (tmp_path / "starts.txt").read_text().split() == [item.id for item in expected]

@@ -23,7 +23,7 @@ from paftbench.store.lease import LostClaim
 from paftbench.store.plans import adopt, rerun_directory, settle
 from paftbench.sweep.engines.engine import Ending
 from paftbench.sweep.engines.local import LocalEngine
-from paftbench.sweep.sweep import Policy, Sweep
+from paftbench.sweep.sweep import Execution, Policy
 from paftbench.training.recorder import Recorder
 from paftbench.trial import run_trial
 
@@ -82,7 +82,7 @@ def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_f
     policy = Policy(force=force)
     if force:
         engine = LocalEngine(1)
-        Sweep(root=root, planned=[item], engine=engine).run()
+        Execution(root=root, planned=[item], engine=engine).run()
     (tmp_path / "slow").touch()
     command = driver.start("run", path, "--out", tmp_path, "--plugin", plugin, *["--force"] * force, trials="real")
     pattern = f".rerun-{item.id}.*/steps.jsonl" if force else f"{item.id}/steps.jsonl"
@@ -93,7 +93,7 @@ def test_a_sweep_that_was_stopped_for_long_changes_nothing_of_what_another_has_f
         monkeypatch.setattr(claims, "STALE_S", 0.5)
         ended: list[str] = []
         engine = LocalEngine(1)
-        second = Sweep(root=root, planned=[item], engine=engine, policy=policy)
+        second = Execution(root=root, planned=[item], engine=engine, policy=policy)
         second.report = lambda finished: ended.append(finished.outcome)
         second.run()
         assert ended == ["masked"]
@@ -195,7 +195,7 @@ def test_a_sweep_whose_trial_was_taken_over_records_nothing_and_waits_for_the_ot
     (root / f"{item.id}.behaviour").write_text(json.dumps(ending))
     told: list[tuple[str, str | None]] = []
     engine = LocalEngine(1, target="support.fake_trial:run")
-    sweep = Sweep(root=root, planned=[item], engine=engine)
+    sweep = Execution(root=root, planned=[item], engine=engine)
     sweep.report = lambda finished: told.append((finished.outcome, finished.reason))
     ended, path, polls = engine.ended, claims.claim_path(root / item.id), 0
 

@@ -9,7 +9,7 @@ import torch
 
 import paftbench
 from paftbench.faults.injector import Strikes
-from paftbench.testing import Run, Sample
+from paftbench.testing import Training, Trainings
 from paftbench.testing.curve import curve_of, default_window, mean_curve, tail_mean
 from paftbench.testing.rank import Outcome, Task
 from paftbench.testing.replicas import largest_difference, root_mean_square
@@ -26,7 +26,7 @@ def run_of(
     seed: int = 0,
     weights: Sequence[float] | None = None,
     **options: Any,
-) -> Run:
+) -> Training:
     """A run with these curves; `weights` is each rank's only parameter."""
     task = Task(
         train=list,
@@ -51,10 +51,12 @@ def run_of(
         )
         for rank, curve in enumerate(curves)
     ]
-    return Run(task=task, outcomes=outcomes, ranks_as="threads", allow_no_strike=options.pop("allow_no_strike", False))
+    return Training(
+        task=task, outcomes=outcomes, ranks_as="threads", allow_no_strike=options.pop("allow_no_strike", False)
+    )
 
 
-def golden_of(curves: Sequence[Sequence[float]], **options: Any) -> Run:
+def golden_of(curves: Sequence[Sequence[float]], **options: Any) -> Training:
     return run_of(curves, faults=(), changed=0, **options)
 
 
@@ -227,7 +229,7 @@ def test_run_describes_itself_in_the_words_of_its_plugins() -> None:
 
 def test_sample_names_the_seeds_that_fail() -> None:
     pairs = [(golden_of([FALLING] * 2, seed=s), run_of([ending(0.1 + s)] * 2, seed=s)) for s in range(3)]
-    sample = Sample(pairs)
+    sample = Trainings(pairs)
     sample.assert_struck(at_least=6)
     sample.assert_replicas_agree()
     with pytest.raises(AssertionError) as caught:

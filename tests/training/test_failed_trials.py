@@ -18,8 +18,8 @@ from paftbench.step import pipeline
 from paftbench.store.directory import read_results
 from paftbench.store.files import read_json
 from paftbench.store.rows import RowFile
-from paftbench.sweep import verdict
-from paftbench.sweep.verdict import Before, verdict_of
+from paftbench.sweep import postmortem
+from paftbench.sweep.postmortem import Before, postmortem_of
 from paftbench.training import checkpoint
 from paftbench.training.ours import part_of
 from paftbench.training.virtual import Virtual
@@ -44,7 +44,7 @@ def after(calls: int, real: Callable[..., Any], error: Exception) -> Callable[..
 def outcome(directory: Path, **fields: Any) -> tuple[str, str]:
     planned(directory, **fields)
     assert run_trial(directory) == 1 and not (directory / "result.json").exists()
-    found = verdict_of(directory, 1, Before())
+    found = postmortem_of(directory, 1, Before())
     assert found.strikes.landed > 0
     return found.outcome, found.reason
 
@@ -90,7 +90,7 @@ def test_what_the_training_raises_before_any_strike_is_an_error(
     monkeypatch.setattr(Quadratic, "loss", after(0, Quadratic.loss, ValueError("at once")))
     planned(tmp_path / "aa")
     assert run_trial(tmp_path / "aa") == 1
-    found = verdict_of(tmp_path / "aa", 1, Before())
+    found = postmortem_of(tmp_path / "aa", 1, Before())
     assert (found.outcome, found.reason, found.strikes.landed) == ("error", "ValueError: at once", 0)
 
 
@@ -116,7 +116,7 @@ def test_a_rank_that_a_signal_ended_is_the_cause_of_what_the_others_say(tmp_path
     (tmp_path / "failure.json").write_text('{"strikes": 0, "part": "measuring", "reason": "RuntimeError: gone"}')
     words = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: 9)\n"
     (tmp_path / "log.txt").write_text(words)
-    found = verdict_of(tmp_path, 1, Before())
+    found = postmortem_of(tmp_path, 1, Before())
     assert (found.outcome, found.reason) == ("crashed", "rank 1 killed by SIGSEGV, no result; see log.txt")
 
 
@@ -125,20 +125,20 @@ def test_a_process_that_the_kernel_killed_for_its_memory_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, outcome: str
 ) -> None:
     vmstat = tmp_path / "vmstat"
-    monkeypatch.setattr(verdict, "_VMSTAT", vmstat)
+    monkeypatch.setattr(postmortem, "_VMSTAT", vmstat)
     vmstat.write_text("nr_free_pages 5\noom_kill 3\n")
     before = Before.of(tmp_path)
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\n')
     vmstat.write_text(f"nr_free_pages 1\noom_kill {kills}\n")
-    assert verdict_of(tmp_path, -9, before).outcome == outcome
-    assert verdict_of(tmp_path, -11, before).outcome == "crashed"
+    assert postmortem_of(tmp_path, -9, before).outcome == outcome
+    assert postmortem_of(tmp_path, -11, before).outcome == "crashed"
     vmstat.unlink()
-    assert verdict_of(tmp_path, -9, Before.of(tmp_path / "nothing")).outcome == "crashed"
+    assert postmortem_of(tmp_path, -9, Before.of(tmp_path / "nothing")).outcome == "crashed"
 
 
 def test_rows_that_cannot_be_read_are_an_error_that_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "strikes": 3}\nnot JSON\n{}\n')
-    found = verdict_of(tmp_path, 1, Before())
+    found = postmortem_of(tmp_path, 1, Before())
     assert found.outcome == "error" and "steps.jsonl, line 2, is not JSON" in found.reason
 
 
@@ -153,7 +153,7 @@ def test_a_full_disk_is_told_by_a_rename_which_needs_no_room(tmp_path: Path, mon
     assert run_trial(tmp_path / "aa") == 1
     assert read_json(tmp_path / "aa" / "failure.json") == {"part": "disk full"}
     with pytest.raises(OSError, match="No space left"):
-        verdict_of(tmp_path / "aa", 1, Before())
+        postmortem_of(tmp_path / "aa", 1, Before())
 
 
 def test_a_users_own_words_of_a_full_disk_stop_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from support.small_trial import EVERY, STEPS, planned
 
 from paftbench.store.files import read_json, read_lines
 from paftbench.store.rows import Extent, RowFile, RowsLost
-from paftbench.sweep.verdict import Before, verdict_of
+from paftbench.sweep.postmortem import Before, postmortem_of
 from paftbench.trial import run_trial
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_read_at_resume_is_an_error_that_names_the_file(interrupt
     else:
         path.unlink()
     assert run_trial(interrupted) == 1
-    found = verdict_of(interrupted, 1, Before.of(interrupted))
+    found = postmortem_of(interrupted, 1, Before.of(interrupted))
     assert found.outcome == "error" and str(path) in found.reason
 
 

@@ -8,7 +8,7 @@ from contract_defects.good import GOOD
 
 from paftbench import installed
 from paftbench.verify.promise import Promise
-from paftbench.verify.suite import BEHAVIOUR, DECLARATIONS, Finding, findings, tried
+from paftbench.verify.suite import BEHAVIOUR, DECLARATIONS, PromiseResult, findings, tried
 
 SHIPPED = {kind: installed.usable(kind) for kind in ("fault_models", "mitigations", "workloads")}
 PLANTED = {
@@ -31,7 +31,7 @@ def planted(*, slow: bool) -> list[Any]:
     return list(rows.values())
 
 
-def broken(found: list[Finding]) -> list[tuple[str, str]]:
+def broken(found: list[PromiseResult]) -> list[tuple[str, str]]:
     return [(finding.promise.sentence, str(finding.broken[0])) for finding in found if finding.broken]
 
 

@@ -13,7 +13,7 @@ import torch
 from support.small_trial import planned
 
 from paftbench.cli.main import exit_code
-from paftbench.sweep.verdict import Before, verdict_of
+from paftbench.sweep.postmortem import Before, verdict_of
 from paftbench.trial import run_trial
 from paftbench.workloads import prepare as preparing
 from paftbench.workloads import published

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from paftbench.analysis.degrees import FIELD_NSR, Ladder, ladders
 from paftbench.analysis.figures.edge import MARKS, OFF_SCALE, draw_edge
-from paftbench.analysis.figures.scale import Scale, brief, places
+from paftbench.analysis.figures.scale import AxisScale, brief, places
 from paftbench.analysis.figures.series_style import GREY, INK, SeriesStyle, styles_of
 from paftbench.analysis.figures.style import canvas, legend_on_top
 from paftbench.analysis.quality import quality
@@ -54,7 +54,7 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], leftmo
     room = min(gap, 0.2 * (high - low))
     names = [name for name in look if name in ladder.names]
     shifts = np.linspace(-0.13, 0.13, len(names)) * room if len(names) > 1 else np.zeros(1)
-    scale = Scale.of(ladder)
+    scale = AxisScale.of(ladder)
     drawn = _draw_references(axes, ladder, look, scale)
     for name, shift in zip(names, shifts, strict=True):
         drawn |= _draw_series(axes, ladder, name, look[name], {degree: x + shift for degree, x in at.items()}, scale)
@@ -73,7 +73,7 @@ def draw_ladder(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], leftmo
     return drawn
 
 
-def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], scale: Scale) -> set[str]:
+def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], scale: AxisScale) -> set[str]:
     """Golden's mean and range, the chance level, and the field's worst ratio where they are on the axes."""
     drawn = set()
     golden = scale.known(ladder.panel.series.get(GOLDEN, ()))
@@ -94,7 +94,7 @@ def _draw_references(axes: Axes, ladder: Ladder, look: dict[str, SeriesStyle], s
 
 
 def _draw_series(
-    axes: Axes, ladder: Ladder, name: str, look: SeriesStyle, at: dict[float, float], scale: Scale
+    axes: Axes, ladder: Ladder, name: str, look: SeriesStyle, at: dict[float, float], scale: AxisScale
 ) -> set[str]:
     """Means as a line that stops where a seed has no number, seeds as points, the interval of 5 seeds as a band.
 
@@ -125,7 +125,7 @@ def _draw_series(
     return {INTERVAL} if np.isfinite(low).any() else set()
 
 
-def _mark(ladder: Ladder, run: Run, scale: Scale) -> str | None:
+def _mark(ladder: Ladder, run: Run, scale: AxisScale) -> str | None:
     """What the edge of the panel has to say of a run: how it broke, or that its number is not on the axis."""
     if run.outcome in BROKEN:
         return run.outcome

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
-from paftbench.analysis.figures.scale import Scale
+from paftbench.analysis.figures.scale import AxisScale
 from paftbench.analysis.figures.series_style import SeriesStyle
 
 OFF_SCALE = "off-scale"
@@ -24,7 +24,7 @@ def draw_edge(
     at: Mapping[float, float],
     room: float,
     look: Mapping[str, SeriesStyle],
-    scale: Scale,
+    scale: AxisScale,
 ) -> set[str]:
     """A row per mitigation with broken runs, a mark per run; sets the y limits. Returns the kinds of marks drawn.
 

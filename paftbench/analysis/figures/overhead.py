@@ -48,7 +48,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BarRow:
     """What is compared with each other: one workload under one kind of fault."""
 
     title: str
@@ -110,7 +110,7 @@ def figure(sweep: Sweep) -> Figure:
     return fig
 
 
-def rows_of(sweep: Sweep) -> list[Row]:
+def rows_of(sweep: Sweep) -> list[BarRow]:
     """What was timed, plain DDP first in each row."""
     groups: dict[str, list[Bar]] = {}
     for cell in cells(sweep):
@@ -121,7 +121,7 @@ def rows_of(sweep: Sweep) -> list[Row]:
             title = f"{panel.workload}: {panel.kind}{panel.caveat}"
             bar = Bar(name=_name(cell), world_size=runs[0].trial.world_size, runs=runs, ratios=ratios)
             groups.setdefault(title, []).append(bar)
-    rows = [Row(title=title, bars=_pooled(bars)) for title, bars in groups.items()]
+    rows = [BarRow(title=title, bars=_pooled(bars)) for title, bars in groups.items()]
     return [row for row in rows if any(not bar.plain for bar in row.bars)]
 
 
@@ -150,7 +150,7 @@ def _pooled(bars: Sequence[Bar]) -> tuple[Bar, ...]:
     )  # fmt: skip
 
 
-def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
+def _draw_overhead(axes: Axes, row: BarRow, look: Mapping[str, SeriesStyle]) -> None:
     shown = [bar for bar in row.bars if not bar.plain]
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         points = [100 * (ratio - 1) for ratio in bar.ratios]
@@ -165,7 +165,7 @@ def _draw_overhead(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> Non
     axes.set_ylabel("step time over plain DDP's, %")
 
 
-def _draw_sections(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
+def _draw_sections(axes: Axes, row: BarRow, look: Mapping[str, SeriesStyle]) -> None:
     for bar, x, width in _placed(axes, row.bars, row.sizes, look):
         costs = [cost for run in bar.runs if (cost := step_cost(run)) is not None]
         bottom = 0.0
@@ -177,7 +177,7 @@ def _draw_sections(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> Non
     axes.set_ylabel("ms per step")
 
 
-def _draw_bytes(axes: Axes, row: Row, look: Mapping[str, SeriesStyle]) -> None:
+def _draw_bytes(axes: Axes, row: BarRow, look: Mapping[str, SeriesStyle]) -> None:
     shown = [bar for bar in row.bars if not bar.plain]
     for bar, x, width in _placed(axes, shown, row.sizes, look):
         known = [share for run in bar.runs if (share := extra_share(run)) is not None]
@@ -217,7 +217,7 @@ def _placed(
     return found
 
 
-def _handles(rows: Sequence[Row]) -> list[Line2D | Patch]:
+def _handles(rows: Sequence[BarRow]) -> list[Line2D | Patch]:
     found: list[Line2D | Patch] = [
         Patch(label="mean over seeds", facecolor=GREY, alpha=0.45, linewidth=0),
         Line2D([], [], label="a seed", color=GREY, linestyle="", marker="o", markersize=4),

@@ -12,7 +12,7 @@ from paftbench.analysis.runs import Run, View
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class AxisScale:
     """The range of the judged metric that a panel shows; `worse` is the side on which runs fall off it."""
 
     judge: View
@@ -21,7 +21,7 @@ class Scale:
     worse: str
 
     @classmethod
-    def of(cls, ladder: Ladder) -> "Scale":
+    def of(cls, ladder: Ladder) -> "AxisScale":
         """All finite numbers, of a loss none far above the untrained model's; no narrower than four tolerances."""
         panel = ladder.panel
         runs = [run for group in panel.series.values() for run in group]

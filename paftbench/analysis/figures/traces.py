@@ -14,7 +14,7 @@ from paftbench.analysis.figures.series_style import INK, SeriesStyle
 from paftbench.analysis.panels import Panel
 from paftbench.analysis.runs import Run, View
 from paftbench.records.roles import AVERAGING_LIMIT, GOLDEN
-from paftbench.records.step import Decision
+from paftbench.records.step import DecisionRow
 
 Floats = NDArray[np.float64]
 LOWEST = -240  # decades: around it a float has room for the strip of zero, and as far above one for the axis
@@ -33,7 +33,7 @@ class Trace:
     spread: Floats
     struck: Floats
     synced: Floats
-    decisions: tuple[tuple[int, Decision], ...]
+    decisions: tuple[tuple[int, DecisionRow], ...]
 
 
 @lru_cache(maxsize=512)

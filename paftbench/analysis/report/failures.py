@@ -12,7 +12,7 @@ LINES, BYTES = 40, 8_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRuns:
     """`reason` as it was recorded, `log` the end of what the trial printed, from `path`."""
 
     name: str
@@ -22,11 +22,11 @@ class Failure:
     log: str
 
 
-def failures(sweep: Sweep) -> list[Failure]:
+def failures(sweep: Sweep) -> list[FailedRuns]:
     """Errors of ours first."""
     failed = sorted((run for run in sweep.selected if run.outcome in BROKEN), key=lambda run: BROKEN.index(run.outcome))
     return [
-        Failure(
+        FailedRuns(
             name=run.name,
             outcome=run.outcome,
             reason=(run.found.reason or "").strip() or _first_nonfinite(run),

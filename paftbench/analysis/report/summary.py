@@ -32,7 +32,7 @@ _CLAIMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class PageSummary:
     """`outcomes` are (outcome, trials, meaning); `facts` are (what, value)."""
 
     title: str
@@ -41,11 +41,11 @@ class Summary:
     facts: Sequence[tuple[str, str]]
 
 
-def summary(sweep: Sweep, about: str) -> Summary:
+def summary(sweep: Sweep, about: str) -> PageSummary:
     """Names, counts, and what the trials have in common."""
     runs = sweep.selected
     counts = outcome_counts(runs)
-    return Summary(
+    return PageSummary(
         title=joined(run.planned.experiment for run in runs),
         about=about,
         outcomes=[(name, count, MEANINGS.get(name, "")) for name, count in counts.items()],

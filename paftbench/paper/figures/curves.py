@@ -14,7 +14,7 @@ from paftbench.paper.figures.parts import draw_periods, handles_of, look_of, sig
 from paftbench.paper.figures.rows import DYNAMIC, Row, Series, degrees_of, rows_of, series_of
 from paftbench.paper.items import Item
 from paftbench.paper.published import Curve, curves, plot
-from paftbench.records.plan import Schedule
+from paftbench.records.plan import ScheduleFields
 
 _WINDOW = 30  # of so many parts of a run one is averaged
 
@@ -118,7 +118,7 @@ def _bursts(runs: Sequence[Run]) -> list[int]:
     faulty = next((run for run in runs if run.faulty), None)
     if faulty is None:
         return []
-    rules = [fault.schedule for fault in faulty.trial.faults if isinstance(fault.schedule, Schedule)]
+    rules = [fault.schedule for fault in faulty.trial.faults if isinstance(fault.schedule, ScheduleFields)]
     rule = next((rule for rule in rules if rule.kind == "burst"), None)
     if rule is None or rule.every is None:
         return []

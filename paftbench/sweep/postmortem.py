@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from paftbench.process import ending_of
-from paftbench.records.result import Strikes
+from paftbench.records.result import StrikeCounts
 from paftbench.store.directory import INJECTIONS, LOG, STEPS, read_failure, read_lines
 from paftbench.sweep.engines.engine import SERVER_LOST, Ending
 
@@ -23,12 +23,12 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Postmortem:
     """An outcome that the trial's process could not write."""
 
     outcome: str
     reason: str
-    strikes: Strikes
+    strikes: StrikeCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ def stamp_of(path: Path) -> Stamp | None:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Verdict:
+def postmortem_of(directory: Path, ending: Ending | Overdue, before: Before) -> Postmortem:
     """What a trial that ended without a result was: hung, crashed after a strike, else an error.
 
     `OSError` where the disk is full, which is no verdict on the trial.
     """
-    strikes, unreadable = Strikes(), ""
+    strikes, unreadable = StrikeCounts(), ""
     try:
         strikes = strikes_in(directory, before)
     except (OSError, ValueError) as error:
@@ -91,10 +91,10 @@ def verdict_of(directory: Path, ending: Ending | Overdue, before: Before) -> Ver
             outcome, reason = "error", f"{reason}; meanwhile memory was short, and the kernel killed processes for it"
     if unreadable:
         outcome, reason = "error", f"{reason}; {unreadable}"
-    return Verdict(outcome=outcome, reason=reason, strikes=strikes)
+    return Postmortem(outcome=outcome, reason=reason, strikes=strikes)
 
 
-def _ended(directory: Path, ending: Ending, strikes: Strikes) -> tuple[str, str, Strikes]:
+def _ended(directory: Path, ending: Ending, strikes: StrikeCounts) -> tuple[str, str, StrikeCounts]:
     """Outcome and reason of a trial that ended by itself, and its strikes: what it says where its logs say nothing."""
     if ending == SERVER_LOST:
         return "error", f"ended with the server that trials are forked from{_NO_WORD}", strikes
@@ -102,8 +102,8 @@ def _ended(directory: Path, ending: Ending, strikes: Strikes) -> tuple[str, str,
     if failure.part == DISK_FULL:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
     struck = max(failure.strikes, strikes.drawn or 0, strikes.landed or 0)
-    if strikes == Strikes():
-        strikes = Strikes(drawn=struck, landed=struck)
+    if strikes == StrikeCounts():
+        strikes = StrikeCounts(drawn=struck, landed=struck)
     if killed := _killed_rank(directory):
         # What the other ranks say then is only that it is gone.
         return "crashed" if struck else "error", f"{killed}{_NO_WORD}", strikes
@@ -120,7 +120,7 @@ def _killed_rank(directory: Path) -> str | None:
     return f"rank {found['rank']} {ending_of(-int(found['signal']))}" if found else None
 
 
-def strikes_in(directory: Path, before: Before) -> Strikes:
+def strikes_in(directory: Path, before: Before) -> StrikeCounts:
     """Strikes that the logs of a trial show since it started: drawn by its steps, landed by its injections."""
     drawn, landed = None, None
     steps, injections = directory / STEPS, directory / INJECTIONS
@@ -129,4 +129,4 @@ def strikes_in(directory: Path, before: Before) -> Strikes:
     if stamp_of(injections) not in (None, before.stamps[1]):
         rows = (row for row in read_lines(injections) if row.get("landed"))
         landed = sum(1 if row.get("index") is not None else int(row.get("elements") or 1) for row in rows)
-    return Strikes(drawn=drawn, landed=landed)
+    return StrikeCounts(drawn=drawn, landed=landed)
