@@ -13,10 +13,10 @@ from paftbench.store.files import read_json, read_lines
 REFERENCE = RESULTS / "reference"
 CORE = ("core/resnet", "core/gpt2", "core/llama2")
 ROWS = [
-    ("quickstart", "noise/ddp/faults.noise.degree=0.03/s1"),
     ("stale_shard", "stale/paft_sync/faults.stale.degree=0.5/s0"),
 ]
 SLOW_ROWS = [
+    ("quickstart", "noise/ddp/faults.noise.degree=0.03/s1"),
     ("quickstart", "llama2/paft_sync/s0"),
     ("fashion_mnist", "noise/paft_sync/s2"),
     ("gpt2_common_mode", "noise/averaging_limit/s1"),

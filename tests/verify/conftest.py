@@ -10,6 +10,9 @@ from paftbench.verify import processes
 
 
 @pytest.fixture(autouse=True)
-def warm() -> Iterator[None]:
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "HashesItsName" in request.node.name:  # forks have one hash() of a text
+        yield
+        return
     with standing_in(verify, processes):
         yield

@@ -15,7 +15,6 @@ from support.checkout import ROOT, TESTS
 from support.plugin_files import plugins_kept
 
 from paftbench import fault_models, plugins
-from paftbench.cli import verify as cli_verify
 from paftbench.cli.main import exit_code
 from paftbench.process import has_ended
 
@@ -280,18 +279,6 @@ def test_a_kill_from_outside_is_broken_and_ctrl_c_leaves_no_process(tmp_path: Pa
     else:
         assert (process.returncode, out) == (130, "")
         assert err == "paftbench: interrupted; what has finished is kept\n"
-
-
-def test_strikes_that_depend_on_the_process_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cli_verify, "subprocess", subprocess)  # forked ones have one hash()
-    file = tmp_path / "hashes.py"
-    zeroed = TWO.split("@dataclass(frozen=True, kw_only=True)\nclass Careless")[0]
-    file.write_text(zeroed.replace("value_K.new_zeros(len(value_K))", "value_K * (2 + hash('abc') % 1_000_003)"))
-    assert exit_code(["verify", "--fast", str(file)]) == 1
-    (line,) = lines(capsys.readouterr().out, "BROKEN")
-    assert line.startswith("  BROKEN  the same key draws the same strikes in every process: expected strikes with the ")
 
 
 def test_verify_itself_does_not_import_torch(tmp_path: Path) -> None:
