@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 from support.checkout import ROOT
 
 from paftbench.environment.machine import difference, differs, machine
+from paftbench.experiment import load, plan
+from paftbench.records.door import parse
+from paftbench.records.environment import Environment
+from paftbench.records.result import unmeasured
+from paftbench.store.directory import TrialRecord
 
 ENVIRONMENT: dict[str, Any] = {
     "versions": {"paftbench": "0.2", "torch": "2.14.1", "torchvision": "0.29.1", "transformers": None, "numpy": "2.4"},
@@ -91,18 +97,19 @@ def test_the_difference_is_told_with_values_and_cut_where_all_differs() -> None:
 
 def test_committed_results_are_of_one_machine() -> None:
     """`tools/keep.py` refuses trials of several, and names the trial and what differs."""
-    from paftbench.store.directory import TrialRecord
-
     path = ROOT / "tools" / "keep.py"
     spec = importlib.util.spec_from_file_location("keep", path)
     assert spec is not None and spec.loader is not None
     keep = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(keep)
 
+    planned = plan(load("ci/quick"))[0].plan()
+
     def record(name: str, **changed: Any) -> TrialRecord:
-        result = {"environment": ENVIRONMENT | changed, "time": {"total_s": 1.0}}
-        planned = {"name": name, "trial": {"device": "cpu"}}
-        return TrialRecord(path=Path(name), planned=planned, result=result)
+        own = replace(planned, name=name)
+        environment = parse(Environment, ENVIRONMENT | changed, name)
+        result = replace(unmeasured(own, "crashed"), environment=environment)
+        return TrialRecord(path=Path(name), planned=own, result=result)
 
     kept = keep.about("paftbench run small", [record("a"), record("b")])
     assert kept["environment"]["processor"] == ENVIRONMENT["processor"] and "argv" not in kept["environment"]

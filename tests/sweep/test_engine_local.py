@@ -311,11 +311,11 @@ from pathlib import Path
 from paftbench.sweep.engines.local import SERVER_LOST, LocalEngine
 from paftbench.experiment import plan
 from paftbench.experiment.file import load
-from paftbench.sweep.sweep import Sweep
+from paftbench.sweep.sweep import Execution
 
 if __name__ == "__main__":
     engine = LocalEngine(2, target="support.fake_trial:run")
-    Sweep(root=Path(sys.argv[2]), planned=plan(load(sys.argv[1])), engine=engine).run()
+    Execution(root=Path(sys.argv[2]), planned=plan(load(sys.argv[1])), engine=engine).run()
 """
 YAML = """
 name: fake

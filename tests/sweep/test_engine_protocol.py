@@ -55,7 +55,7 @@ def planned(**base: Any) -> list[Planned]:
 def test_a_sweep_runs_on_an_engine_that_was_written_from_the_protocol_alone(tmp_path: Path) -> None:
     engine: Engine = Instant()
     Execution(root=tmp_path, planned=planned(), engine=engine).run()
-    assert [read_result(tmp_path / item.id)["outcome"] for item in planned()] == ["masked"] * 4
+    assert [read_result(tmp_path / item.id).outcome for item in planned()] == ["masked"] * 4
 
 
 def test_a_trial_of_more_machines_than_the_engine_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -1,25 +1,26 @@
 """What a result says of its steps."""
 
+from dataclasses import replace
 from itertools import permutations
 from math import isnan, nan
-from typing import Any
 
-from paftbench.training.summary import _divergence, _middle_and_top
+from paftbench.records.result import Course, Divergence
+from paftbench.records.step import StepRow
+from paftbench.training.summary import _course, _divergence
 
-
-def steps(key: str, values: Any) -> list[dict[str, Any]]:
-    return [{"divergence": None, "divergence_before": None, key: value} for value in values]
+A_STEP = StepRow(step=0, loss=(0.0,), lr=1.0, divergence=None)
 
 
 def test_a_step_that_is_not_a_number_is_the_largest_wherever_it_stands() -> None:
     for values in permutations([nan, 1.0, 2.0, 4.0, None]):
-        found = _middle_and_top(steps("nsr", values), "nsr")
-        assert found["median"] == 3.0 and found["max"] is not None and isnan(found["max"])
-        largest = _divergence(steps("divergence", values), 1.0)["max"]
+        found = _course(values)
+        assert found.median == 3.0 and found.max is not None and isnan(found.max)
+        largest = _divergence([replace(A_STEP, divergence=value) for value in values], 1.0).max
         assert largest is not None and isnan(largest)
 
 
 def test_median_and_maximum_of_what_was_measured() -> None:
-    assert _middle_and_top(steps("nsr", [3.0, None, 1.0, 2.0]), "nsr") == {"median": 2.0, "max": 3.0}
-    assert _middle_and_top(steps("nsr", [None]), "nsr") == {"median": None, "max": None}
-    assert _divergence(steps("divergence_before", [3.0, 1.0]), 0.0) == {"final": 0.0, "max": 3.0, "before_sync": 2.0}
+    assert _course([3.0, None, 1.0, 2.0]) == Course(median=2.0, max=3.0)
+    assert _course([None]) == Course(median=None, max=None)
+    before = [replace(A_STEP, divergence_before=value) for value in (3.0, 1.0)]
+    assert _divergence(before, 0.0) == Divergence(final=0.0, max=3.0, before_sync=2.0)

@@ -13,7 +13,7 @@ import torch
 from support.small_trial import planned
 
 from paftbench.cli.main import exit_code
-from paftbench.sweep.postmortem import Before, verdict_of
+from paftbench.sweep.postmortem import Before, postmortem_of
 from paftbench.trial import run_trial
 from paftbench.workloads import prepare as preparing
 from paftbench.workloads import published
@@ -229,7 +229,7 @@ def test_a_file_that_is_changed_back_is_trusted_again(damaged: Path, debian: dic
 def test_data_that_were_damaged_after_the_plan_are_an_error_of_the_trial(damaged: Path, tmp_path: Path) -> None:
     planned(tmp_path / "aa", workload=ResNet(data="fashion_mnist"))
     assert run_trial(tmp_path / "aa") == 1
-    found = verdict_of(tmp_path / "aa", 1, Before())
+    found = postmortem_of(tmp_path / "aa", 1, Before())
     assert found.outcome == "error" and "is not the published t10k-images-idx3-ubyte" in found.reason
 
 
