@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -352,11 +351,12 @@ def processes_of(tmp_path: Path) -> list[int]:
 def test_sigkill_of_a_sweep_leaves_no_process_behind(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "all.behaviour").write_text(json.dumps({"sleep": 120}))
-    process = sweep_process(tmp_path)
-    wait_until(lambda: len(starts(tmp_path / "runs")) > 0, 60)
-    assert len(processes_of(tmp_path)) >= 3
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with sweep_process(tmp_path) as process:
+        try:
+            wait_until(lambda: len(starts(tmp_path / "runs")) > 0, 60)
+            assert len(processes_of(tmp_path)) >= 3
+        finally:
+            process.kill()
     wait_until(lambda: processes_of(tmp_path) == [], 10)
 
 
