@@ -1,6 +1,7 @@
 """Stands in for a trial: behaves as `<id>.behaviour` beside its directory says, without training anything."""
 
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ def run(directory: Path) -> int:
     planned = json.loads((directory / "trial.json").read_text())
     with (directory.parent / "starts.txt").open("a") as starts:
         starts.write(planned["id"] + "\n")
+    (directory.parent / "start_method.txt").write_text(multiprocessing.get_start_method())
     behaviour: dict[str, Any] = {}
     for name in ("all", planned["id"]):
         path = directory.parent / f"{name}.behaviour"

@@ -1,6 +1,7 @@
 """The body of a trial's own process, forked from the server."""
 
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ def run_forked(target: str, directory: Path, log: Path, setting: dict[str, str])
     """Run `module:function` on a trial directory; everything it prints goes to `log`, its result is the exit code."""
     die_with_parent()
     os.environ.update(setting)
+    # A workload's own workers start as the platform starts them: through a server each import would be repeated.
+    multiprocessing.set_start_method(None, force=True)
     # Ctrl-C reaches the whole terminal group; the sweep decides what becomes of its trials.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
