@@ -19,6 +19,7 @@ from paftbench.ranks.launch import join
 from paftbench.records.door import plain
 from paftbench.records.failure import Failure
 from paftbench.records.trial import DTYPES, Trial
+from paftbench.resilience.checkpoints import Saver
 from paftbench.store.claim import claim
 from paftbench.store.directory import FAILURE, FULL, Planned, read_planned, read_result, write_result
 from paftbench.store.files import write_json
@@ -61,13 +62,15 @@ def run_share(planned: Planned, placement: Placement, directory: Path, lease: Le
     """Train this process's ranks, from a checkpoint where there is one; the process of the first writes the result."""
     trial, ranks = planned.trial, placement.replicas.ranks
     recorder = Recorder(directory, ranks, [fault.name for fault in trial.faults], lease)
-    start = _continue(placement, recorder, directory)
+    saver = checkpoint.saver_of(directory, ranks, lease) if trial.checkpoint.every else None
+    start = _continue(placement, recorder, saver)
 
     @ours(RECORDS)
     def save(step: int) -> None:
+        assert saver is not None
         recorder.flush()
         state = {"placement": placement.state_dict(), "history": recorder.history}
-        checkpoint.save(directory, step, ranks, state, recorder.extents(), lease)
+        checkpoint.save(saver, step, state, recorder.extents())
 
     train(trial, placement, recorder, start=start, save=save)
     with ours(RECORDS):
@@ -80,9 +83,9 @@ def run_share(planned: Planned, placement: Placement, directory: Path, lease: Le
 
 
 @ours(RECORDS)
-def _continue(placement: Placement, recorder: Recorder, directory: Path) -> int:
+def _continue(placement: Placement, recorder: Recorder, saver: Saver | None) -> int:
     """Go on from the checkpoint, if there is one and all rows of before are; the number of completed steps."""
-    saved = checkpoint.load(directory, placement.replicas.ranks)
+    saved = None if saver is None else checkpoint.load(saver)
     missing = recorder.begin(None if saved is None else saved.rows)
     if saved is None:
         return 0

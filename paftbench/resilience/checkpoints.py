@@ -70,6 +70,7 @@ class Saver:
     fence: Fence
     config: Checkpoints
     at: Callable[[Stage], None] = nothing
+    passed_over: list[tuple[Path, str]] = field(default_factory=list, init=False)  # where it is now, and what is wrong
     _persister: Persister | None = field(default=None, init=False)
 
     def save(self, step: int, state: Any, more: Mapping[str, Any]) -> Answer | None:
@@ -109,9 +110,10 @@ class Saver:
             errors = [said for said in self.ranks.gather_objects(error) if said is not None]
             if not errors:
                 return loaded
-            if self.ranks.hosts_first:
-                log.warning("set aside as %s: %s", self.shelf.set_aside(newest, self.fence).name, errors[0])
-            self.ranks.barrier()
+            aside = self.shelf.set_aside(newest, self.fence) if self.ranks.hosts_first else None
+            (path, *_) = self.ranks.gather_objects(aside)
+            log.warning("%s is set aside: %s", path, errors[0])
+            self.passed_over.append((path, errors[0]))
 
     def close(self) -> Answer | None:
         """Wait for the save in flight, how it ended; and let the persisting process go."""

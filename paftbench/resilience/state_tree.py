@@ -1,7 +1,7 @@
 """A state as tensors and a tree of JSON that says where they stand: what a checkpoint holds instead of a pickle.
 
 A state is nested dictionaries, lists and tuples of tensors, NumPy arrays, numbers, text, bytes, dtypes and None. Keys
-of dictionaries may be text, whole numbers or tuples of them. Everything comes back as what it was, kinds and order
+of dictionaries may be text, whole numbers, None or tuples of them. Everything comes back as what it was, kinds and order
 included; of subclasses only `OrderedDict` and `Counter` stay what they were.
 """
 
@@ -130,9 +130,9 @@ def _named(value: Tensor, tensors: dict[str, Tensor]) -> str:
 def _key(key: Any, at: str) -> Any:
     if isinstance(key, tuple):
         return {"kind": "tuple", "items": [_key(own, at) for own in key]}
-    if isinstance(key, (str, int)):
+    if key is None or isinstance(key, (str, int)):
         return key
-    raise Refused(f"{at} cannot be in a checkpoint: a key is {type(key).__name__}, not text or a whole number")
+    raise Refused(f"{at} cannot be in a checkpoint: a key is {type(key).__name__}, not text, a whole number or None")
 
 
 def _described(value: Any) -> str:

@@ -45,6 +45,7 @@ class Unfinished:
 
     def add(self, share: str, pieces: Iterator[memoryview]) -> ShareMark:
         """Write a share and make it durable; `OSError` where the disk does not take it."""
+        self.fence.check()
         self.path.mkdir(parents=True, exist_ok=True)
         self.at("begun")
         path = self.path / share

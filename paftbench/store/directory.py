@@ -35,7 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 TRIAL, RESULT, FAILURE = "trial.json", "result.json", "failure.json"
-CHECKPOINT = "checkpoint.json"  # the mark of one that is whole
+CHECKPOINTS = "checkpoints"  # of an unfinished trial
 FULL = ".full.json"  # a failure written beforehand: where the disk is full it can still be renamed
 T = TypeVar("T")
 NOT_OF_THE_STEP = frozenset({"measure", "evaluate", "inject"})  # in `seconds` of steps.jsonl

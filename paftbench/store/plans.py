@@ -9,7 +9,7 @@ from typing import Literal
 from paftbench.errors import Refused
 from paftbench.store.claim import claimed_names, try_claim
 from paftbench.store.directory import (
-    CHECKPOINT,
+    CHECKPOINTS,
     FAILURE,
     FULL,
     INJECTIONS,
@@ -26,7 +26,7 @@ from paftbench.store.files import drop_temporaries, encode_line, read_json, sync
 TrialState = Literal["done", "stale", "error", "missing"]
 _RERUN = ".rerun-"
 _FILES = (TRIAL, FAILURE, STEPS, INJECTIONS, LOG, RESULT)
-_OF_THE_HOLDER = (FAILURE, STEPS, INJECTIONS, RESULT, CHECKPOINT)
+_OF_THE_HOLDER = (FAILURE, STEPS, INJECTIONS, RESULT)
 
 
 def known_record(directory: Path, planned: Planned) -> TrialRecord | None:
@@ -128,8 +128,8 @@ def settle(directory: Path) -> None:
         shutil.rmtree(rerun, ignore_errors=True)
     drop_temporaries(directory, owned=_OF_THE_HOLDER)
     (directory / FULL).unlink(missing_ok=True)
-    for unfinished in directory.glob("checkpoint-*/*.tmp"):
-        unfinished.unlink(missing_ok=True)
+    for unfinished in (directory / CHECKPOINTS).glob(".*.tmp"):
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _reruns(directory: Path) -> Iterator[Path]:

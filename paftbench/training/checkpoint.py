@@ -1,25 +1,25 @@
 """The checkpoint of an unfinished trial, from which it continues bitwise.
 
-Each process writes its share under a temporary name and renames it; `checkpoint.json`, written when all shares and all
-rows of before are durable, is the commit mark, and says how long the row files were. Shares hold tensors, numbers,
-strings, lists and dicts only and load with `weights_only`.
+It is published when all shares and all rows of before are durable, and says how long the row files were.
 """
 
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Final
 
 from paftbench.errors import Refused
 from paftbench.ranks.axis import Ranks
-from paftbench.store.directory import CHECKPOINT, INJECTIONS, STEPS
-from paftbench.store.files import read_json, replacing, sync, write_json
+from paftbench.records.door import parse
+from paftbench.resilience.checkpoints import Checkpoints, Saver, opened_in
+from paftbench.resilience.fence import allowed
+from paftbench.store.directory import CHECKPOINTS, INJECTIONS, STEPS
+from paftbench.store.files import sync
 from paftbench.store.lease import Lease
 from paftbench.store.rows import Extent
-from paftbench.telling import reason_of
+
+_ROWS: Final = "rows"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,58 +31,44 @@ class Saved:
     rows: dict[str, Extent]
 
 
-def save(
-    directory: Path, step: int, ranks: Ranks, state: dict[str, Any], rows: Mapping[str, Extent], lease: Lease | None
-) -> None:
+def saver_of(directory: Path, ranks: Ranks, lease: Lease | None) -> Saver:
+    """What saves a trial's checkpoints; nothing once the `lease` is lost. Every process must call it."""
+    config = Checkpoints(keep=1, asynchronous=False)
+    return opened_in(directory / CHECKPOINTS, ranks, config, check=allowed if lease is None else lease.check)
+
+
+def save(saver: Saver, step: int, state: dict[str, Any], rows: Mapping[str, Extent]) -> None:
     """Save a trial that has completed `step` steps and drop the checkpoint before; every process must call it.
 
     `rows` are those of the process that hosts rank 0.
     """
-    check = None if lease is None else lease.check
-    folder = directory / f"checkpoint-{step}"
-    folder.mkdir(exist_ok=True)
-    with replacing(_share(folder, ranks), check=check) as temporary, temporary.open("wb") as file:
-        torch.save(state, file)
-    ranks.barrier()
-    if ranks.hosts_first:
-        mark = {"step": step, "rows": {name: asdict(extent) for name, extent in rows.items()}}
-        sync(directory)
-        write_json(directory / CHECKPOINT, mark, check=check)
-        if check is not None:
-            check()
-        _drop(directory, before=step)
+    sync(saver.shelf.folder.parent)
+    saver.save(step, state, {_ROWS: {name: asdict(extent) for name, extent in rows.items()}})
 
 
-def load(directory: Path, ranks: Ranks) -> Saved | None:
-    """The newest checkpoint; None where the trial has none, `ValueError` where one cannot be read."""
-    mark = directory / CHECKPOINT
-    if not mark.exists():
+def load(saver: Saver) -> Saved | None:
+    """The newest checkpoint; None where the trial has none, `ValueError` where there is one that cannot be read."""
+    loaded = saver.load()
+    if saver.passed_over:
+        path, why = saver.passed_over[0]
+        raise Refused(f"the checkpoint cannot be read ({why}); it is set aside as {path}: run again to start over")
+    if loaded is None:
         return None
-    path = mark
-    try:
-        content = read_json(mark)
-        step, rows = int(content["step"]), {name: Extent(**content["rows"][name]) for name in (STEPS, INJECTIONS)}
-        path = _share(directory / f"checkpoint-{step}", ranks)
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-    except Exception as error:
-        said = reason_of(error)
-        raise Refused(f"the checkpoint {path} cannot be read ({said}); delete {mark} to start over") from error
-    return Saved(step=step, state=state, rows=rows)
+    where = f"the checkpoint of step {loaded.step} in {saver.shelf.folder}"
+    rows = loaded.more.get(_ROWS)
+    if not isinstance(rows, dict) or not {STEPS, INJECTIONS} <= rows.keys():
+        raise Refused(f"{where} does not say how long {STEPS} and {INJECTIONS} were; delete it to start over")
+    return Saved(
+        step=loaded.step,
+        state=loaded.state,
+        rows={name: parse(Extent, rows[name], where) for name in (STEPS, INJECTIONS)},
+    )
 
 
 def discard(directory: Path) -> None:
-    """Remove the checkpoints of a trial that has finished."""
-    (directory / CHECKPOINT).unlink(missing_ok=True)
-    _drop(directory, before=None)
-
-
-def _share(folder: Path, ranks: Ranks) -> Path:
-    return folder / f"ranks-from-{ranks.local[0]}.pt"
-
-
-def _drop(directory: Path, before: int | None) -> None:
-    """Remove what is older; what another process may have saved since this one lost its claim is not."""
-    for folder in directory.glob("checkpoint-*"):
-        step = folder.name.rpartition("-")[2]
-        if before is None or not step.isdigit() or int(step) < before:
-            shutil.rmtree(folder)
+    """Remove the checkpoints of a trial that has finished, and those of earlier versions."""
+    for path in directory.glob("checkpoint*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -126,8 +126,8 @@ def test_an_unfinished_trial_gives_way_to_the_copy_with_its_checkpoint(tmp_path:
     second, items = tmp_path / "second", planned("second")
     directory = second / items[0].id
     write_planned(directory, items[0])
-    (directory / "checkpoint-2").mkdir()
-    (directory / "checkpoint.json").write_text('{"step": 2}')
+    (directory / "checkpoints" / "2").mkdir(parents=True)
+    (directory / "checkpoint.json").write_text("what an earlier version left")
     share(second, items, Policy(), siblings_of(second))
     assert states(second, items) == ["done", "done"] and list(directory.glob("checkpoint*")) == []
 

@@ -8,7 +8,8 @@ import pytest
 from support import resumed
 from support.small_trial import EVERY, STEPS, planned
 
-from paftbench.store.files import read_json, read_lines
+from paftbench.resilience.shelf import Shelf, verified
+from paftbench.store.files import read_lines
 from paftbench.store.rows import Extent, RowFile, RowsLost
 from paftbench.sweep.postmortem import Before, postmortem_of
 from paftbench.trial import run_trial
@@ -79,29 +80,36 @@ def test_a_checkpoint_is_never_ahead_of_its_rows(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(RowFile, "sync", sync)
     item = planned(tmp_path / "aa")
     resumed.run(item, tmp_path / "aa", until=2 * EVERY + 3)
-    mark = read_json(tmp_path / "aa" / "checkpoint.json")
-    assert {name: extent["bytes"] for name, extent in mark["rows"].items()} == synced
-    assert len(list(read_lines(tmp_path / "aa" / "steps.jsonl"))) >= mark["step"] == 2 * EVERY
+    (newest,) = Shelf(folder=tmp_path / "aa" / "checkpoints").newest_first()
+    rows = verified(newest.path).more["rows"]
+    assert {name: extent["bytes"] for name, extent in rows.items()} == synced
+    assert len(list(read_lines(tmp_path / "aa" / "steps.jsonl"))) >= newest.step == 2 * EVERY
 
 
-@pytest.mark.parametrize("damage", ["rows are a directory", "mark", "no mark of ours", "share", "no share"])
-def test_what_cannot_be_read_at_resume_is_an_error_that_names_the_file(interrupted: Path, damage: str) -> None:
-    mark, share = interrupted / "checkpoint.json", interrupted / f"checkpoint-{2 * EVERY}" / "ranks-from-0.pt"
-    path = share
+@pytest.mark.parametrize("damage", ["rows are a directory", "manifest", "no manifest of ours", "share", "no share"])
+def test_what_cannot_be_read_at_resume_is_an_error_that_names_the_file_and_a_second_run_starts_over(
+    interrupted: Path, whole: dict[str, Any], damage: str
+) -> None:
+    folder = interrupted / "checkpoints" / str(2 * EVERY)
+    path = share = folder / "ranks-from-0.safetensors"
     if damage == "rows are a directory":
         path = interrupted / "injections.jsonl"
         path.unlink()
         path.mkdir()
-    elif damage in ("mark", "no mark of ours"):
-        path = mark
-        path.write_text('{"step": 16' if damage == "mark" else '{"step": 16}')
+    elif damage in ("manifest", "no manifest of ours"):
+        path = folder / "manifest.json"
+        path.write_text('{"step": 16' if damage == "manifest" else '{"step": 16}')
     elif damage == "share":
         cut(path, 0.5)
     else:
         path.unlink()
     assert run_trial(interrupted) == 1
     found = postmortem_of(interrupted, 1, Before.of(interrupted))
-    assert found.outcome == "error" and str(path) in found.reason
+    named = path.name if path == share and damage == "no share" else str(path)
+    assert found.outcome == "error" and named in found.reason
+    if damage != "rows are a directory":
+        assert folder.with_name(f"{folder.name}.bad").is_dir()
+        assert run_trial(interrupted) == 0 and resumed.written(interrupted) == whole
 
 
 def test_rows_that_somebody_changes_while_the_trial_runs_are_an_error(
