@@ -1,8 +1,8 @@
 """A state as tensors and a tree of JSON that says where they stand: what a checkpoint holds instead of a pickle.
 
 A state is nested dictionaries, lists and tuples of tensors, NumPy arrays, numbers, text, bytes, dtypes and None. Keys
-of dictionaries may be text, whole numbers, None or tuples of them. Everything comes back as what it was, kinds and order
-included; of subclasses only `OrderedDict` and `Counter` stay what they were.
+of dictionaries may be text, whole numbers, None or tuples of them. Everything comes back as what it was, kinds and
+order included; of subclasses only `OrderedDict` and `Counter` stay what they were.
 """
 
 from collections import Counter, OrderedDict
