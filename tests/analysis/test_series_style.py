@@ -51,6 +51,20 @@ def test_several_of_one_plugin_are_shades_of_its_colour_in_the_order_in_which_pe
     assert styles(paft_sync=("paft_sync",), paft_sync_overlap=("paft_sync",))["paft_sync"].color == BLUE
 
 
+@pytest.mark.parametrize("plugin", ["paft_dyn", "paft_sync", "clip_value", "stranger"])
+@pytest.mark.parametrize("count", range(1, 13))
+@pytest.mark.parametrize("namesake", [False, True])
+def test_any_two_of_one_plugin_can_be_told_apart_as_lines_and_as_markers(
+    plugin: str, count: int, namesake: bool
+) -> None:
+    """`core/rules` has four of PAFT-Dyn, of which two once looked the same."""
+    names = [f"{plugin}_{number}" for number in range(count - namesake)] + [plugin] * namesake
+    drawn = styles(**{name: (plugin,) for name in names})
+    assert len(drawn) == count
+    assert len({(own.color, str(own.line)) for own in drawn.values()}) == count
+    assert len({(own.color, own.marker) for own in drawn.values()}) == count
+
+
 @pytest.mark.parametrize("others", [(), ("vote",), ("paft_sync", "paft_dyn", "clip_value")])
 def test_a_strangers_mitigation_has_a_colour_of_its_own(others: tuple[str, ...]) -> None:
     drawn = styles(golden=(), ddp=(), stranger=("stranger",), **{name: (name,) for name in others})

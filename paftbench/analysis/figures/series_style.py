@@ -52,7 +52,7 @@ _SHADES: Final = {
     "brown": ("#8c510a", "#c99a5b", "#4f2d05"), "violet": ("#5e3c99", "#a48ccb", "#331d59"),
     "olive": ("#808000", "#bdbd4d", "#45450a"), "slate": ("#5b7083", "#9fb1c1", "#2e3a45"),
 }  # fmt: skip
-_SHADE_MARKERS: Final = (None, "v", "p")
+_SHADE_MARKERS: Final = (None, "v", "p", "*", "d", "H", "^", "8", "P", "<", ">", "X")
 
 
 def styles_of(panels: Sequence[Panel]) -> dict[str, SeriesStyle]:
@@ -78,22 +78,21 @@ def styles_of(panels: Sequence[Panel]) -> dict[str, SeriesStyle]:
 
 
 def styled(label: str, colour: str, shade: int = 0) -> SeriesStyle:
-    """A series in one of `COLOURS`: the plain shade (0), or another of it."""
+    """A series in one of `COLOURS`: the plain shade (0), another of it or, past the last, in dashes."""
     base, shades = _BY_COLOUR[colour], _SHADES[colour]
-    marker = _SHADE_MARKERS[shade % len(shades)] or base.marker
-    return replace(base, label=label, color=shades[shade % len(shades)], marker=marker)
+    marker = _SHADE_MARKERS[shade % len(_SHADE_MARKERS)] or base.marker
+    again = shade // len(shades)
+    line = (0, (0.8 + 1.6 * (again - 1), 1.2)) if again else base.line
+    return replace(base, label=label, color=shades[shade % len(shades)], marker=marker, line=line)
 
 
 def _styled(name: str, stack: Sequence[str], colour: str, group: Sequence[str]) -> SeriesStyle:
     """Two of a colour are plain and dark, three light, plain and dark; the plugin's namesake is the plain one."""
-    shades = {1: (0,), 2: (0, 2), 3: (1, 0, 2)}.get(len(group), tuple(i % 3 for i in range(len(group))))
-    place = group.index(name)
+    shades = list({2: (0, 2), 3: (1, 0, 2)}.get(len(group), range(len(group))))
     if stack and stack[0] in group:
-        own = group.index(stack[0])
-        rest = [shade for shade in shades if shade != 0] or [0]
-        shade = 0 if place == own else rest[(place - (place > own)) % len(rest)]
-    else:
-        shade = shades[place]
+        shades.remove(0)
+        shades.insert(group.index(stack[0]), 0)
+    shade = shades[group.index(name)]
     return styled(_called(name, stack), colour, shade)
 
 
