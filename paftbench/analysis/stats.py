@@ -30,6 +30,10 @@ class Summary:
     points: tuple[float, ...]
     claim: ClaimKind
 
+    @property
+    def bounds(self) -> list[float] | None:
+        return None if self.low is None or self.high is None else [self.low, self.high]
+
 
 def claim_of(seeds: int) -> ClaimKind:
     """What a number of distinct seeds allows."""

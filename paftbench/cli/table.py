@@ -18,13 +18,13 @@ def table(
 ) -> None:
     """Outcomes, metric, gap closed, divergence and cost, a row per cell."""
     if injections:
-        from paftbench.analysis.injections import injections_rows as rows
+        from paftbench.analysis.injections import injections_rows as json_rows
         from paftbench.analysis.injections import render_injections as render
     else:
-        from paftbench.analysis.table import render, rows
+        from paftbench.analysis.table import json_rows, render
     if as_json:
         from paftbench.analysis.text import to_json
 
-        say(to_json(rows(directory, by)))
+        say(to_json(json_rows(directory, by)))
     else:
         say(render(directory, by))

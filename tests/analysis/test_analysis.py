@@ -8,7 +8,8 @@ import pytest
 from support.synthetic_results import FAULT, FLIPS, MITIGATIONS, RESNET, cell, golden, identity, spec, write_trial
 
 from paftbench.analysis.stats import claim_of, detectable, summarise, t_interval, wilson
-from paftbench.analysis.table import render, rows
+from paftbench.analysis.table import json_rows as rows
+from paftbench.analysis.table import render
 
 
 def row_of(directory: Path, mitigation: str) -> dict[str, Any]:

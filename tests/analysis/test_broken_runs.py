@@ -17,7 +17,8 @@ from paftbench.analysis.frame import load_results
 from paftbench.analysis.quality import quality
 from paftbench.analysis.report.trials import trial_table
 from paftbench.analysis.runs import load
-from paftbench.analysis.table import render, rows
+from paftbench.analysis.table import json_rows as rows
+from paftbench.analysis.table import render
 from paftbench.analysis.tidy import trial_rows
 from paftbench.gate import judged, sweep_of
 from paftbench.gate.selecting import select

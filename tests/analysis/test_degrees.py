@@ -20,7 +20,7 @@ from paftbench.analysis.figures.scale import AxisScale, brief, places
 from paftbench.analysis.figures.series_style import ORANGE, ROLES, VERMILLION, styled
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import load
-from paftbench.analysis.table import rows
+from paftbench.analysis.table import json_rows as rows
 from paftbench.looks import COLOURS
 
 

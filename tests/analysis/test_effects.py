@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.synthetic_results import GPT2, RESNET, cell, golden, spec, write_trial
 
-from paftbench.analysis.table import render, rows
+from paftbench.analysis.table import json_rows as rows
+from paftbench.analysis.table import render
 from paftbench.analysis.text import number, to_json
 from paftbench.workloads.gpt2 import Gpt2
 from paftbench.workloads.images import load_images

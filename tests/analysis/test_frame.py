@@ -24,7 +24,7 @@ from support.synthetic_results import (
 )
 
 import paftbench
-from paftbench.analysis.table import rows as table_rows
+from paftbench.analysis.table import json_rows as table_rows
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from paftbench.analysis.figures import draw
 from paftbench.analysis.figures.overhead import figure, rows_of
 from paftbench.analysis.panels import NothingToDraw
 from paftbench.analysis.runs import Run, load
-from paftbench.analysis.table import rows
+from paftbench.analysis.table import json_rows as rows
 
 ROW = {"loss": [1.0], "lr": 0.1}  # of steps.jsonl, what nothing here looks at
 

@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 
 from paftbench.analysis.injections import injections_rows, render_injections
 from paftbench.analysis.runs import load
-from paftbench.analysis.table import render, rows
+from paftbench.analysis.table import json_rows as rows
+from paftbench.analysis.table import render
 from paftbench.analysis.text import compact, number, size, to_json
 from paftbench.records.result import StrikeCounts
 from paftbench.store.directory import write_failure

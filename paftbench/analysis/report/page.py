@@ -48,7 +48,7 @@ def page(directory: Path, about: str = "") -> str:
         images=images(sweep),
         cells={heading: texts for heading, texts in columns(found).items() if {*texts} != {"-"}},
         words=("grid", "cell", "outcomes"),
-        sections=[row["grid"] for row in found],
+        sections=[row.grid for row in found],
         notes=notes(found),
         trials=trial_table(sweep),
         failures=failures(sweep),
