@@ -22,11 +22,12 @@ EVIL = "<img src=x onerror=\"document.title='struck'\"><script>document.title='s
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep with every kind of number in it, and a name that would like to run."""
     directory = quickstart(tmp_path_factory.mktemp("browser") / "sweep", seeds=3, steps=30)
-    for seed, metric in enumerate((nan, inf, -inf, None, 1e-12, 250.0)):
+    for seed, odd in enumerate((nan, inf, -inf, None, 1e-12, 250.0)):
         trial = spec(RESNET, steps=4, seed=seed, faults=[FAULT], mitigations=[])
-        outcome = "crashed" if metric is None else "nonfinite"
+        outcome = "crashed" if odd is None else "nonfinite"
         labels = {"mitigation": EVIL}
-        write_trial(directory, trial, grid="odd", labels=labels, metric=(metric,) * 3, outcome=outcome, drawn=seed * 7)
+        write_trial(directory, trial, grid="odd", labels=labels, outcome=outcome, drawn=seed * 7,
+                    divergence={"final": odd, "max": odd, "before_sync": None})  # fmt: skip
     return write(directory, about=EVIL)
 
 
@@ -60,16 +61,16 @@ def outcomes(page: Page) -> dict[str, int]:
 
 
 def test_a_click_sorts_numbers_as_numbers_and_what_is_not_known_last(page: Page) -> None:
-    sort_by(page, "worst_rank")
-    up = column(page, "worst_rank")
+    sort_by(page, "divergence_max")
+    up = column(page, "divergence_max")
     known = [key for key in up if key not in ("", "NaN")]
     assert [float(key) for key in known] == sorted(float(key.replace("Infinity", "inf")) for key in known)
     assert known[0] == "-Infinity" and known[-1] == "Infinity" and up[-2:] == ["NaN", ""]
     assert up.index("1e-12") < up.index("250.0") and len(known) > 40
-    assert page.value("document.querySelector('th[data-name=worst_rank]').ariaSort") == "ascending"
-    sort_by(page, "worst_rank")
-    assert column(page, "worst_rank") == [*reversed(up[:-1]), ""]
-    assert page.value("document.querySelector('th[data-name=worst_rank]').ariaSort") == "descending"
+    assert page.value("document.querySelector('th[data-name=divergence_max]').ariaSort") == "ascending"
+    sort_by(page, "divergence_max")
+    assert column(page, "divergence_max") == [*reversed(up[:-1]), ""]
+    assert page.value("document.querySelector('th[data-name=divergence_max]').ariaSort") == "descending"
     assert page.value("document.querySelectorAll('th[aria-sort]').length") == 1
 
 
