@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from paftbench.gate.finding import Finding, Gate
 
 ModeFlag = Literal["bound", "exact"]  # how a baseline is compared: within bounds over seeds, or bit by bit
+BaselineFile = Annotated[Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with this file, too.")]
+Mode = Annotated[ModeFlag, typer.Option("--mode", help="How the baseline is compared.")]
+Update = Annotated[bool, typer.Option("--update", help="Write the baseline from this run instead.")]
+JunitFile = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Findings as JUnit XML.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Findings as JSON.")]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Findings for a pull request.")]
+NoRun = Annotated[bool, typer.Option("--no-run", help="Judge what is there, run nothing.")]
 FEWEST = 3  # seeds below which nothing is claimed
 
 
@@ -41,21 +48,15 @@ class Files:
 
 
 def check(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file or a shipped name.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of a trial; commas sweep.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with this file, too.")
-    ] = None,
-    mode: Annotated[ModeFlag, typer.Option("--mode", help="How the baseline is compared.")] = "bound",
-    update: Annotated[bool, typer.Option("--update", help="Write the baseline from this run instead.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Findings as JUnit XML.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Findings as JSON.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Findings for a pull request.")
-    ] = None,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Judge what is there, run nothing.")] = False,
+    experiment: sweeping.ExperimentName,
+    overrides: sweeping.Overrides = None,
+    baseline: BaselineFile = None,
+    mode: Mode = "bound",
+    update: Update = False,
+    junit: JunitFile = None,
+    json: JsonFile = None,
+    markdown: MarkdownFile = None,
+    no_run: NoRun = False,
     jobs: sweeping.Jobs = None,
     out: sweeping.Out = sweeping.OUT,
     placement: sweeping.PlacementField = None,

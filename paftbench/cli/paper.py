@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 GROUPS = {"tables": "table", "figures": "fig", "fig2": "fig2", "fig5": "fig5", "fig6": "fig6", "fig7": "fig7",
           "fig9": "fig9", "all": ""}  # fmt: skip
 ScaleFlag = Literal["small", "paper"]  # nano models here, or the paper's own models, data and schedules
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ITEM]... [KEY=VALUE]...",
+        help="table1, fig5a, optimizer_state, ..; or all (the default), tables, figures, fig5; fields of a trial.",
+    ),
+]
+Scale = Annotated[ScaleFlag, typer.Option("--scale", help="Nano models, or the paper's own.")]
+Tflops = Annotated[
+    float | None,
+    typer.Option("--tflops", metavar="X", help="With -n at scale paper: TFLOP/s that your GPU sustains in fp32."),
+]
 HERE = "leave them out (workers=4) or let nodes=1 say that this one has all the GPUs"
 
 
@@ -32,18 +44,9 @@ class PlanFlag:
 
 
 def paper(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ITEM]... [KEY=VALUE]...",
-            help="table1, fig5a, optimizer_state, ..; or all (the default), tables, figures, fig5; fields of a trial.",
-        ),
-    ] = None,
-    scale: Annotated[ScaleFlag, typer.Option("--scale", help="Nano models, or the paper's own.")] = "small",
-    tflops: Annotated[
-        float | None,
-        typer.Option("--tflops", metavar="X", help="With -n at scale paper: TFLOP/s that your GPU sustains in fp32."),
-    ] = None,
+    arguments: Arguments = None,
+    scale: Scale = "small",
+    tflops: Tflops = None,
     plan_only: sweeping.PlanOnly = False,
     jobs: sweeping.Jobs = None,
     keyword: sweeping.Keyword = None,

@@ -1,19 +1,13 @@
 """`paftbench run`: an experiment's trials, those that are not done yet."""
 
-from typing import Annotated
-
-import typer
-
 from paftbench.cli import sweeping
 from paftbench.cli.options import PluginFiles, columns, load_plugins, message, say
 from paftbench.errors import Missing
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file or a shipped name.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of a trial; commas sweep.")
-    ] = None,
+    experiment: sweeping.ExperimentName,
+    overrides: sweeping.Overrides = None,
     plan_only: sweeping.PlanOnly = False,
     jobs: sweeping.Jobs = None,
     keyword: sweeping.Keyword = None,

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 PlacementFlag = Literal["virtual", "torchrun"]
 Device = Literal["auto", "cpu", "cuda"]
+ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A YAML file or a shipped name.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields of a trial; commas sweep.")
+]
 PlanOnly = Annotated[bool, typer.Option("-n", "--plan", help="List the trials and write nothing.")]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", metavar="N", help="Processes at a time (default: one per core).")

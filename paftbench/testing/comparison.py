@@ -85,16 +85,7 @@ def compared(golden: Curves, run: Curves, *, margin: float, window: int | None, 
     window = default_window(points) if window is None else window
     if isinstance(window, bool) or not isinstance(window, Integral) or not 1 <= window <= points:
         raise Refused(f"window (points at the end to judge) must be from 1 to the curve's {points}, got {window!r}")
-    if len(run[0]) != points:
-        raise AssertionError(
-            f"the golden run's curve has {points} points and this run's {len(run[0])}; they must match"
-        )
-    for rank, curve in enumerate(golden):
-        point = first_not_finite(curve)
-        if point is not None:
-            raise AssertionError(
-                f"the golden run is no standard: rank {rank}'s curve is {curve[point]} at point {point}"
-            )
+    _check_comparable(golden, run)
 
     def line(who: str, golden_curve: Sequence[float], run_curve: Sequence[float]) -> Line:
         left, right = tail_mean(golden_curve, window), tail_mean(run_curve, window)
@@ -117,3 +108,18 @@ def compared(golden: Curves, run: Curves, *, margin: float, window: int | None, 
         window=window,
         higher_is_better=higher_is_better,
     )
+
+
+def _check_comparable(golden: Curves, run: Curves) -> None:
+    """`AssertionError` for curves of two lengths, and for a golden run that is not finite."""
+    points = len(golden[0])
+    if len(run[0]) != points:
+        raise AssertionError(
+            f"the golden run's curve has {points} points and this run's {len(run[0])}; they must match"
+        )
+    for rank, curve in enumerate(golden):
+        point = first_not_finite(curve)
+        if point is not None:
+            raise AssertionError(
+                f"the golden run is no standard: rank {rank}'s curve is {curve[point]} at point {point}"
+            )

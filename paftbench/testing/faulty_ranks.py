@@ -65,9 +65,7 @@ class FaultyRanks:
         `RankError` names the first rank that raised; `RanksStuck` says where each stands in a run that cannot end.
         """
         __tracebackhide__ = True
-        for name, function in (("train", train), ("build", build)):
-            if not callable(function) or isinstance(function, nn.Module):
-                raise Refused(f"{name} must be a function, got a {type(function).__name__}")
+        _check_functions(train=train, build=build)
         task = Task(
             train=train,
             build=build,
@@ -80,14 +78,7 @@ class FaultyRanks:
             ddp=dict(ddp or {}),
         )
         check_faults(task.faults, self.world_size)
-        try:
-            outcomes = self._in_threads(task) if self.ranks_as == "threads" else self._in_processes(task)
-        except (RankError, RanksStuck):
-            self.failures += 1
-            raise
-        lengths = [len(outcome.curve) for outcome in outcomes]
-        if len(set(lengths)) > 1:
-            raise Refused(f"train must return as many points on every rank, got {lengths} in rank order")
+        outcomes = self._outcomes(task)
         run = Training(task=task, outcomes=outcomes, ranks_as=self.ranks_as, allow_no_strike=allow_no_strike)
         self.runs.append(run)
         return run
@@ -114,6 +105,19 @@ class FaultyRanks:
                 return f"run {number}: {NO_STRIKE}\n{run.describe()}"
         return None
 
+    def _outcomes(self, task: Task) -> list[Any]:
+        """What every rank ended with, in rank order; a run that failed is counted."""
+        __tracebackhide__ = True
+        try:
+            outcomes = self._in_threads(task) if self.ranks_as == "threads" else self._in_processes(task)
+        except (RankError, RanksStuck):
+            self.failures += 1
+            raise
+        lengths = [len(outcome.curve) for outcome in outcomes]
+        if len(set(lengths)) > 1:
+            raise Refused(f"train must return as many points on every rank, got {lengths} in rank order")
+        return outcomes
+
     def _in_threads(self, task: Task) -> list[Any]:
         __tracebackhide__ = True
         progress, owners = [RankProgress() for _ in range(self.world_size)], Owners()
@@ -129,3 +133,10 @@ class FaultyRanks:
         check_importable("train", task.train)
         check_importable("build", task.build)
         return run_processes(task, self.world_size, limit_s=self.limit_s)
+
+
+def _check_functions(**functions: object) -> None:
+    __tracebackhide__ = True
+    for name, function in functions.items():
+        if not callable(function) or isinstance(function, nn.Module):
+            raise Refused(f"{name} must be a function, got a {type(function).__name__}")
