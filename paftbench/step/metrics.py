@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from paftbench import sums
+from paftbench.mitigations.step import Decision
 from paftbench.ranks.axis import Ranks, row_sum
 
 
@@ -65,7 +65,7 @@ class Measured:
     nsr: float | None = None
     synced: bool = False
     period: int | None = None
-    decision: dict[str, Any] | None = None
+    decision: Decision | None = None
 
 
 class Clock:

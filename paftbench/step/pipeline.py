@@ -1,7 +1,6 @@
 """What happens to aggregated gradients in every placement: strikes, mitigations, measurement, in one fixed order."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor
@@ -158,7 +157,7 @@ class Pipeline:
         if step.period is not None:
             self.measured.period = step.period
         if step.decision is not None:
-            self.measured.decision = asdict(step.decision)
+            self.measured.decision = step.decision
         if step.synced:
             self.measured.synced = True
             self.syncs += 1

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from paftbench.faults.injector import Injector
 from paftbench.ranks.axis import Ranks
+from paftbench.records.door import parse, plain
+from paftbench.records.step import DecisionRow, StepRow
 from paftbench.step.pipeline import Pipeline
 from paftbench.store.lease import Lease
 from paftbench.store.rows import Extent, RowFile, RowsLost
@@ -31,7 +32,7 @@ class Recorder:
         self.history: dict[str, list[float]] = {"step": [], "mean_model": [], "worst_rank": [], "rank0": []}
         self._ranks = ranks
         self._fault_order = {name: number for number, name in enumerate(fault_names)}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[StepRow] = []
         self._injector: Injector | None = None
         self._touched = 0.0
 
@@ -79,17 +80,11 @@ class Recorder:
     @ours(RECORDS)
     def step(self, step: int, losses: Sequence[float], lr: float, pipeline: Pipeline) -> None:
         """Note a completed step."""
-        measured = asdict(pipeline.measured)
-        self._rows.append(
-            {
-                "step": step,
-                "loss": list(losses),
-                "lr": lr,
-                **measured,
-                "strikes": pipeline.injector.drawn_now,
-                "seconds": pipeline.clock.take(),
-            }
-        )
+        measured = vars(pipeline.measured)
+        if (chosen := pipeline.measured.decision) is not None:
+            measured = measured | {"decision": parse(DecisionRow, asdict(chosen), "a decision")}
+        strikes, seconds = pipeline.injector.drawn_now, pipeline.clock.take()
+        self._rows.append(StepRow(step=step, loss=tuple(losses), lr=lr, **measured, strikes=strikes, seconds=seconds))
         self._injector = pipeline.injector
         self._beat()
         if self._due(step + 1):
@@ -105,13 +100,13 @@ class Recorder:
             return
         rows = []
         for parts in zip(*(rows for rows, _ in gathered), strict=True):
-            losses = [loss for part in parts for loss in part["loss"]]
-            rows.append({**parts[0], "loss": losses, "strikes": sum(part["strikes"] for part in parts)})
+            losses = tuple(loss for part in parts for loss in part.loss)
+            rows.append(replace(parts[0], loss=losses, strikes=sum(part.strikes for part in parts)))
         strikes = [row for _, part in gathered for row in part]
         strikes.sort(key=lambda row: (row["step"], self._fault_order[row["fault"]], row["rank"]))
         if self._check is not None:
             self._check()
-        self._files[STEPS].append(rows)
+        self._files[STEPS].append(map(plain, rows))
         self._files[INJECTIONS].append(strikes)
 
     def _due(self, done: int) -> bool:

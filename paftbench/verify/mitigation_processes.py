@@ -1,6 +1,5 @@
 """Whether a mitigation does the same in several processes as in one."""
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -67,7 +66,7 @@ def _trained(cls: Any, fields: Fields, ranks: Ranks) -> Trained:
 
     def note() -> None:
         measured = pipeline.measured
-        decisions.append([measured.synced, measured.period, json.dumps(measured.decision)])
+        decisions.append([measured.synced, measured.period, repr(measured.decision)])
 
     training.run(STEPS, after=note)
     pipeline.flush()

@@ -149,7 +149,7 @@ def scheduled(name: str, kind: str, **fields: Any) -> dict[str, Any]:
                 if name != "constant":
                     optimizer.param_groups.pop()
             if (decision := attached._hooks.pipeline.measured.decision) is not None:
-                found.append(decision["sigma"])
+                found.append(decision.sigma)
     return {"sigma": found, "moved": rates[0] != rates[-1][:2], "steps": attached.steps}
 
 

@@ -295,7 +295,7 @@ def estimates() -> list[float | None]:
             scaler.update()
             if (step + 1) % 5 == 0:
                 decision = attached._hooks.pipeline.measured.decision
-                found.append(None if decision is None else decision["sigma"])
+                found.append(None if decision is None else decision.sigma)
     return found
 
 

@@ -13,6 +13,7 @@ from paftbench import specs
 from paftbench.faults.draws import seed_of
 from paftbench.mitigations.drift_profile import is_weight
 from paftbench.mitigations.paft_dyn import code_period
+from paftbench.mitigations.step import Decision
 from paftbench.ranks.axis import Ranks
 from paftbench.ranks.layout import Layout
 from paftbench.records.trial import OptimizerConfig, Trial
@@ -29,7 +30,7 @@ def noise(std: float, **fields: Any) -> Any:
     return specs.fault("gaussian_noise", degree=std, unit="std", site="result", **fields)
 
 
-def decisions(virtual: Virtual, steps: int, rates: list[float] | None = None) -> list[tuple[int, dict[str, Any]]]:
+def decisions(virtual: Virtual, steps: int, rates: list[float] | None = None) -> list[tuple[int, Decision]]:
     """(step, decision) of every synchronisation of a quadratic."""
     found = []
     for index in range(steps):
@@ -57,7 +58,7 @@ def resnet(mitigation: Any, std: float) -> Virtual:
     return virtual
 
 
-def train(virtual: Virtual, steps: range) -> list[tuple[int, dict[str, Any]]]:
+def train(virtual: Virtual, steps: range) -> list[tuple[int, Decision]]:
     found = []
     for index in steps:
         virtual.backward(virtual.loss_at(index))  # type: ignore[attr-defined]
@@ -95,9 +96,9 @@ def test_with_modulo_the_next_synchronisation_is_the_next_step_that_the_period_d
 def test_rule_code_takes_the_layer_where_rank_0_drifted_most_and_its_logged_numbers() -> None:
     virtual = resnet(specs.mitigation("paft_dyn", rule="code", period=3, period_max=50), 1e-3)
     (index, decision), *_ = train(virtual, range(3))
-    assert index == 2 and re.search("weight", decision["layer"])
-    expected = floor(decision["gradient"] / (decision["spread"] / 3))
-    assert decision["period"] == max(2, min(50, expected)) and decision["period_before"] == 3
+    assert index == 2 and re.search("weight", decision.layer)
+    expected = floor(decision.gradient / (decision.spread / 3))
+    assert decision.period == max(2, min(50, expected)) and decision.period_before == 3
 
 
 @pytest.mark.parametrize("kind", ["local", "received"])
@@ -122,9 +123,9 @@ def test_rule_code_sees_what_an_independent_computation_sees(kind: str) -> None:
         assert own is not None
         gradient = own.double()
     ((_, decision),) = train(virtual, range(2, 3))
-    assert decision["layer"] == layer
-    assert decision["spread"] == pytest.approx(drift[layer], rel=1e-5)
-    assert decision["gradient"] == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-5)
+    assert decision.layer == layer
+    assert decision.spread == pytest.approx(drift[layer], rel=1e-5)
+    assert decision.gradient == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-5)
 
 
 def test_rule_paper_layer_is_the_papers_ratio_at_the_tensor_where_each_rank_drifted_most() -> None:
@@ -144,10 +145,10 @@ def test_rule_paper_layer_is_the_papers_ratio_at_the_tensor_where_each_rank_drif
         own = max(weights, key=lambda at: float(moved[rank, at].square().mean()))
         found.append(float(received[rank, own].norm() / moved[rank, own].norm()))
     ((_, decision),) = train(virtual, range(3))
-    assert decision["period"] == floor(min(found)) and is_weight(watched.layout.by_name[decision["layer"]])
-    assert decision["gradient"] / decision["spread"] == pytest.approx(min(found), rel=1e-5)
+    assert decision.period == floor(min(found)) and is_weight(watched.layout.by_name[decision.layer])
+    assert decision.gradient / decision.spread == pytest.approx(min(found), rel=1e-5)
     ((_, other),) = train(whole, range(3))
-    assert other["layer"] is None and other["period"] != decision["period"]
+    assert other.layer is None and other.period != decision.period
 
 
 @pytest.mark.parametrize(("std", "period"), [(1e-6, 10), (10.0, 2)])
@@ -155,14 +156,14 @@ def test_rule_paper_layer_is_the_papers_ratio_at_the_tensor_where_each_rank_drif
 def test_every_rule_goes_to_its_bounds_without_and_with_much_noise(rule: str, std: float, period: int) -> None:
     virtual = resnet(specs.mitigation("paft_dyn", rule=rule, period=5), std)
     ((_, decision),) = train(virtual, range(5))
-    assert decision["period"] == period
+    assert decision.period == period
 
 
 def test_the_received_gradients_own_noise_keeps_rule_code_from_falling() -> None:
     """Noise over noise: the ratio no longer says how much of it there is."""
     virtual = resnet(specs.mitigation("paft_dyn", rule="code", period=5, gradient="received"), 10.0)
     ((_, decision),) = train(virtual, range(5))
-    assert decision["period"] > 4
+    assert decision.period > 4
 
 
 @pytest.mark.parametrize(
@@ -186,9 +187,9 @@ def test_rule_paper_takes_the_smallest_ratio_of_all_ranks() -> None:
     dyn = specs.mitigation("paft_dyn", rule="paper", period=4, period_min=1, period_max=10_000)
     virtual = quadratic(dim=500, curvature=1.0, lr=1e-3, faults=[noise(0.5, ranks=[2])], mitigations=[dyn])
     ((_, decision),) = decisions(virtual, 4)
-    assert decision["period"] == floor(decision["gradient"] / decision["spread"]) > 1
+    assert decision.period == floor(decision.gradient / decision.spread) > 1
     # 4 steps of noise 0.5 on one of 4 ranks: its distance to the mean is 3/4 of what it moved.
-    assert decision["spread"] == pytest.approx(0.75 * 0.5 * 1e-3 * (4 * 500) ** 0.5, rel=0.1)
+    assert decision.spread == pytest.approx(0.75 * 0.5 * 1e-3 * (4 * 500) ** 0.5, rel=0.1)
 
 
 def test_rule_consensus_keeps_the_drift_within_its_budget() -> None:
@@ -197,24 +198,24 @@ def test_rule_consensus_keeps_the_drift_within_its_budget() -> None:
     virtual = quadratic(dim=20_000, curvature=1.0, lr=0.1, faults=[noise(1.0)], mitigations=[dyn])
     first = float((virtual.replicas.parameters[0][0] - 1).square().mean().sqrt())
     ((_, decision),) = decisions(virtual, 4)
-    expected = (0.5 * decision["gradient"] / (decision["sigma"] * 0.1)) ** 2 * 4 / 3
-    assert decision["period"] == floor(expected) > 5
+    expected = (0.5 * decision.gradient / (decision.sigma * 0.1)) ** 2 * 4 / 3
+    assert decision.period == floor(expected) > 5
     # The gradient without the noise: that of a bowl after three steps.
-    assert decision["gradient"] == pytest.approx(0.9**3 * first, rel=0.05)
+    assert decision.gradient == pytest.approx(0.9**3 * first, rel=0.05)
 
 
 def test_rule_consensus_waits_longer_as_the_learning_rate_falls() -> None:
     dyn = specs.mitigation("paft_dyn", rule="consensus", period=4, period_max=1000, budget=0.2)
     virtual = quadratic(dim=20_000, curvature=1.0, lr=0.1, faults=[noise(1.0)], mitigations=[dyn])
     found = decisions(virtual, 30, rates=[0.1] * 6 + [0.01] * 24)
-    assert found[-1][1]["period"] > 10 * found[0][1]["period"]
+    assert found[-1][1].period > 10 * found[0][1].period
 
 
 def test_without_drift_the_period_is_the_longest() -> None:
     for rule in ("paper", "paper_layer", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         ((_, decision),) = decisions(quadratic(dim=10, curvature=1.0, mitigations=[dyn]), 3)
-        assert decision["period"] == 7 and decision["sigma"] == 0.0, rule
+        assert decision.period == 7 and decision.sigma == 0.0, rule
 
 
 def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None:
@@ -222,7 +223,7 @@ def test_replicas_that_are_not_finite_are_averaged_as_often_as_allowed() -> None
     for rule in ("paper", "paper_layer", "code", "consensus"):
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         virtual = quadratic(dim=10, curvature=1.0, lr=1e30, momentum=0.9, faults=[lost], mitigations=[dyn])
-        periods = [decision["period"] for _, decision in decisions(virtual, 6)]
+        periods = [decision.period for _, decision in decisions(virtual, 6)]
         assert periods == [2, 2, 2], rule
 
 
@@ -231,7 +232,7 @@ def test_a_single_rank_has_no_drift_and_nothing_to_estimate() -> None:
         dyn = specs.mitigation("paft_dyn", rule=rule, period=2, period_max=7)
         alone = quadratic(dim=10, world_size=1, curvature=1.0, faults=[noise(0.1)], mitigations=[dyn])
         ((_, decision),) = decisions(alone, 3)
-        assert decision["sigma"] is None and 2 <= decision["period"] <= 7, rule
+        assert decision.sigma is None and 2 <= decision.period <= 7, rule
 
 
 @pytest.mark.parametrize("workload", [ResNet(), Gpt2(), Llama2()])
@@ -279,4 +280,4 @@ def test_an_optimizer_with_another_arithmetic_has_no_estimate_and_consensus_refu
                 step(virtual)
         else:
             ((_, decision),) = decisions(virtual, 2)
-            assert decision["sigma"] is None
+            assert decision.sigma is None

@@ -31,7 +31,7 @@ def estimates(
 
 def sigma_of(virtual: Virtual) -> list[float]:
     decision = virtual.pipeline.measured.decision
-    return [] if decision is None else [decision["sigma"]]
+    return [] if decision is None else [decision.sigma]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -155,8 +155,8 @@ def test_the_period_that_keeps_the_drift_within_its_budget_sums_over_the_groups(
         grouped_step(virtual)
     decision = virtual.pipeline.measured.decision
     assert decision is not None
-    expected = (0.5 * decision["gradient"] / decision["sigma"]) ** 2 * (4 / 3) / ((0.01**2 + 0.1**2) / 2)
-    assert decision["period"] == int(expected) > 10
+    expected = (0.5 * decision.gradient / decision.sigma) ** 2 * (4 / 3) / ((0.01**2 + 0.1**2) / 2)
+    assert decision.period == int(expected) > 10
 
 
 def test_a_group_that_is_frozen_or_added_later_has_no_drift_of_its_own() -> None:
