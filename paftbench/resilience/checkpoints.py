@@ -49,7 +49,7 @@ class Checkpoints:
 class Loaded:
     """A checkpoint as one process reads it: its `state`, after `step` steps, and what all had in common, `more`.
 
-    Where the number of processes has changed, one that has no share of its own gets that of rank 0.
+    Where the number of ranks has changed, every process gets that of rank 0.
     """
 
     step: int
@@ -100,10 +100,18 @@ class Saver:
         """How the save in flight ended, once."""
         return None if self._persister is None else self._persister.poll()
 
-    def load(self) -> Loaded | None:
-        """The newest that every process can read; None where there is none. Those passed over are set aside."""
+    @property
+    def in_flight(self) -> int | None:
+        """The step whose save has not ended, as far as this process has asked."""
+        return None if self._persister is None else self._persister.in_flight
+
+    def load(self, *, stable: bool = False) -> Loaded | None:
+        """The newest that every process can read; None where there is none. Those passed over are set aside.
+
+        `stable`: the one that is marked so, where one is.
+        """
         while True:
-            newest = self.ranks.gather_objects(self._newest())[0]
+            newest = self.ranks.gather_objects(self._newest(stable))[0]
             if newest is None:
                 return None
             loaded, error = self._read(newest)
@@ -135,16 +143,18 @@ class Saver:
         if said:
             raise OSError(f"the checkpoint is not saved: {said[0]}") from own
 
-    def _newest(self) -> Published | None:
+    def _newest(self, stable: bool) -> Published | None:
         """As the first process sees it."""
-        return next(iter(self.shelf.newest_first()), None) if self.ranks.hosts_first else None
+        if not self.ranks.hosts_first:
+            return None
+        return (self.shelf.stable() if stable else None) or next(iter(self.shelf.newest_first()), None)
 
     def _read(self, item: Published) -> tuple[Loaded | None, str | None]:
         try:
             # The first looks at all shares, also at those that nobody reads where the number of ranks has changed.
             found = verified(item.path) if self.ranks.hosts_first else read_manifest(item.path)
-            own = share_of(self.ranks.local[0])
-            name = own if own in found.shares else share_of(0)
+            same = found.world_size == self.ranks.world_size
+            name = share_of(self.ranks.local[0] if same else 0)
             state = read(item.path / name, found.shares[name].sha256)
         except (ValueError, OSError) as error:
             return None, reason_of(error)

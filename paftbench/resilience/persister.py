@@ -71,6 +71,11 @@ class Persister:
         )
 
     @property
+    def in_flight(self) -> int | None:
+        """The step whose save has not been answered."""
+        return None if self._pending is None else self._pending.step
+
+    @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 

@@ -11,7 +11,7 @@ PACKAGE = ROOT / "paftbench"
 OUTSIDE = ("fault_models", "experiments")  # of the checkout's top, installed under the package
 GROUND, DOORS = "the ground", ("trial", "specs", "pytest_plugin")
 READERS, TRAINERS = ("analysis", "gate", "paper"), ("attachment", "training", "sweep", "testing", "verify", "step")
-ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing")
+ISSUES_COLLECTIVES = ("ranks", "attachment", "training", "testing", "resilience")
 TORCHS = {"_parameters"}  # of a module: ours may call one so too
 ARE_RANKS = ("trial.py", "verify/mitigation_processes.py", "cli/rank_check.py")
 
