@@ -59,6 +59,12 @@ def ddp_of(model: object) -> DistributedDataParallel:
     ignored = sorted(name for name, parameter in named if parameter.requires_grad and name in ddp.parameters_to_ignore)
     if ignored:
         raise Refused(f"DDP leaves parameter {ignored[0]!r} to each rank; faults and mitigations need it reduced")
+    reduced = ddp._get_ddp_logging_data()["num_parameter_tensors"]
+    if reduced != (now := sum(parameter.requires_grad for parameter in ddp.module.parameters())):
+        raise Refused(
+            f"DDP reduces {reduced} parameters, and {now} of the model are trainable now: freeze and unfreeze before "
+            "DDP wraps the model"
+        )
     for name, module in ddp.module.named_modules():
         if getattr(module, "sparse", False) and isinstance(module, nn.Embedding | nn.EmbeddingBag):
             raise Refused(f"module {name!r} has sparse gradients, which have no flat indices; set sparse=False")

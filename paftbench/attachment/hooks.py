@@ -12,6 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from paftbench.attachment.agreement import require_same
+from paftbench.attachment.arrivals import Arrivals
 from paftbench.attachment.checks import Wanted, ddp_of, real_optimizer, require_held
 from paftbench.attachment.reduction import Reduction
 from paftbench.attachment.relay import Bucket, GradientMark, Relay, relay_of, untraced
@@ -37,6 +38,7 @@ class Hooks:
         relay: Relay,
         pipeline: Pipeline,
         optimizer: torch.optim.Optimizer,
+        arrivals: Arrivals,
         scaler: GradScaler | None = None,
         *,
         accumulation: int = 1,
@@ -44,7 +46,10 @@ class Hooks:
     ) -> None:
         replicas = pipeline.replicas
         self.pipeline = pipeline
-        self.rounds = Rounds(accumulation=accumulation, scaled=scaler is not None, held=self._held)
+        self._arrivals = arrivals
+        self.rounds = Rounds(
+            accumulation=accumulation, scaled=scaler is not None, held=self._held, past_the_hook=arrivals.past_the_hook
+        )
         self._acts: dict[Act, Callable[[], None]] = {
             Act.BEGIN: pipeline.begin,
             Act.RECEIVE: pipeline.received,
@@ -61,6 +66,7 @@ class Hooks:
         self._relay, self._scaler = relay, scaler
         self._undo = ExitStack()
         relay.receiver = self
+        self._undo.callback(arrivals.release)
         STEPPING.watch()
         self._undo.callback(STEPPING.unwatch)
         self._undo.callback(optimizer.register_step_pre_hook(self._before_update).remove)
@@ -112,6 +118,7 @@ class Hooks:
 
     def finished(self) -> None:
         """The pass's gradients are in place."""
+        self._arrivals.reduced()
         left, self._left = self._left, None
         self._do(self.rounds.passed(None if left is None else left.added_to))
         if self.rounds.state is not State.GATHERING and not self._views:
@@ -166,9 +173,9 @@ def hook_up(
     injector = Injector(wanted.faults, layout, ranks, seed=wanted.seed, separate=unused)
     pipeline = Pipeline(replicas, injector, wanted.mitigations, clock)
     require_same(ranks, {**vars(wanted), "scaler": None if scaler is None else "enabled"})
-    return Hooks(
-        relay, pipeline, optimizer, scaler, accumulation=wanted.accumulation, views=model.gradient_as_bucket_view
-    )
+    arrivals = Arrivals(model.module, named, optimizer)
+    views = model.gradient_as_bucket_view
+    return Hooks(relay, pipeline, optimizer, arrivals, scaler, accumulation=wanted.accumulation, views=views)
 
 
 def _free_relay(model: DistributedDataParallel) -> Relay:

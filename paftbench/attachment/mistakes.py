@@ -18,6 +18,12 @@ STRAY = (
     "the optimizer took gradients that did not come through the hook since its last step: no backward() came, or all "
     "were inside no_sync() or went past the DDP model; run the last one before a step outside no_sync()"
 )
+PAST_THE_HOOK = (
+    "the optimizer took a gradient of parameter {parameter} that is not the mean over ranks: something entered it that "
+    "did not come through the attached DDP model's hook, such as a backward pass inside no_sync() or through .module "
+    "after the synchronised one, a second backward pass of two forwards, or a parameter that was unfrozen or added "
+    "after DDP wrapped the model"
+)
 OVERTAKEN = (
     "a forward pass with gradients came between backward() and the optimizer's step, which therefore "
     "counted as skipped; evaluate under torch.no_grad(), or after the step"

@@ -65,6 +65,7 @@ TAKES = frozenset({Event.UNSCALE, Event.UPDATE, Event.UPDATED})  # the gradients
 JUDGED = TAKES | {Event.END}  # what the past may forbid
 DECIDED = frozenset({Event.UPDATED, Event.SKIPPED})
 IN_PASS = frozenset({State.PASSING, State.STRIKING})
+TAKEN_IN = frozenset({State.BETWEEN, State.RECEIVED, State.READY})
 STRIKES = frozenset({State.STRIKING})
 DECIDES = (*TAKES, Event.UNSCALED, Event.OVERFLOWED, Event.SKIPPED)
 
@@ -139,6 +140,7 @@ class Rounds:
     """A loop's state, and how often it has done what.
 
     `held`: whether the model's parameters hold gradients, asked only where an update comes and no step is open.
+    `past_the_hook`: the parameter whose gradient is not only what the hook has reduced; empty where there is none.
     `passes` are synchronised backward passes, `updates` the optimizer's decisions. `piled`: closed steps whose
     gradients the next one added to, so that they were none. `continued`: from a state that had made steps. `failure`:
     what left it broken.
@@ -147,6 +149,7 @@ class Rounds:
     accumulation: int = 1
     scaled: bool = False
     held: Callable[[], bool] = lambda: True
+    past_the_hook: Callable[[], str] = lambda: ""
     state: State = State.BETWEEN
     passes: int = 0
     updates: int = 0
@@ -213,6 +216,8 @@ class Rounds:
             return mistakes.PILED
         if self.state is State.BETWEEN and self.held():
             return mistakes.STRAY
+        if self.state in TAKEN_IN and (name := self.past_the_hook()):
+            return mistakes.PAST_THE_HOOK.replace("{parameter}", name)
         return None
 
     def state_dict(self) -> dict[str, Any]:
