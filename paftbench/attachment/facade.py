@@ -50,7 +50,7 @@ class Attachment:
 
     def injections(self) -> list[Row]:
         """A row for every strike on this rank since the last call, as in `injections.jsonl`."""
-        return self._pipeline.injector.drain()
+        return self._pipeline.injector.drain(decided=True)
 
     def divergence(self) -> float:
         """RMS over ranks of the distance to the mean parameters; every rank must call it."""
@@ -112,7 +112,7 @@ def attach(
     `ddp` may be compiled, `optimizer` wrapped as Accelerate does; a loop that scales its loss passes its `scaler`.
     `ValueError` for a model that is not DDP, has a hook or is attached, and for an optimizer that does not hold its
     parameters or whose updates are no steps. Where the next forward pass with gradients begins before the optimizer
-    has stepped, the update counts as skipped.
+    has stepped, the gradients are discarded: they make no step.
     """
     wanted = Wanted(faults=faults, mitigations=mitigations, seed=seed, accumulation=accumulation, exact=exact)
     return Attachment(hook_up(ddp, optimizer, scaler, wanted))

@@ -57,6 +57,7 @@ class Hooks:
             Act.MITIGATE_SKIPPED: partial(pipeline.mitigate_gradients, skipped=True),
             Act.CLOSE: pipeline.updated,
             Act.CLOSE_SKIPPED: partial(pipeline.updated, skipped=True),
+            Act.DISCARD: pipeline.discard,
             Act.FLUSH: pipeline.flush,
         }
         self._parameters = [parameter for _, parameter in replicas.owners]

@@ -25,8 +25,8 @@ PAST_THE_HOOK = (
     "after DDP wrapped the model"
 )
 OVERTAKEN = (
-    "a forward pass with gradients came between backward() and the optimizer's step, which therefore "
-    "counted as skipped; evaluate under torch.no_grad(), or after the step"
+    "a forward pass with gradients came between backward() and the optimizer's step, so that the gradients "
+    "counted as discarded; evaluate under torch.no_grad(), or after the step"
 )
 IN_BACKWARD = (
     "the optimizer was stepped inside backward(), before all gradients were averaged; step it after backward()"

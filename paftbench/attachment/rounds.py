@@ -22,7 +22,7 @@ class State(StrEnum):
     STRIKING = "striking"  # the step's last pass is under way: faults strike it
     RECEIVED = "received"  # gradients are there and struck; the scaler has yet to unscale them
     READY = "ready"  # mitigations have seen them; the optimizer has yet to decide
-    OVERTAKEN = "overtaken"  # a forward pass closed the step before the optimizer had decided
+    OVERTAKEN = "overtaken"  # a forward pass came before the optimizer had decided: the gradients are discarded
     BROKEN = "broken"  # what was to be done failed half-way: the step is neither open nor over
     DETACHED = "detached"
 
@@ -56,6 +56,7 @@ class Act(StrEnum):
     MITIGATE_SKIPPED = "mitigate, update skipped"
     CLOSE = "close"
     CLOSE_SKIPPED = "close, update skipped"
+    DISCARD = "discard"  # the gradients are thrown away: no step, and strikes on them landed nowhere
     FLUSH = "flush"
 
 
@@ -92,18 +93,18 @@ FOLLOWS: dict[State, dict[Event, tuple[State, Acts]]] = {
     State.GATHERING: _leads() | _stays(State.GATHERING, Event.FORWARD, Event.END),
     State.STRIKING: _stays(State.STRIKING, Event.FORWARD, Event.END)
     | {Event.PASSED: (State.RECEIVED, (Act.RECEIVE,)), Event.DETACH: (State.DETACHED, (Act.FLUSH,))},
-    State.RECEIVED: _leads(*_SKIPPED)
+    State.RECEIVED: _leads(Act.DISCARD)
     | _stays(State.RECEIVED, Event.UNSCALE, Event.SAVE, Event.END)
     | {
-        Event.FORWARD: (State.OVERTAKEN, _SKIPPED),
+        Event.FORWARD: (State.OVERTAKEN, (Act.DISCARD,)),
         Event.UNSCALED: (State.READY, (Act.MITIGATE,)),
         Event.OVERFLOWED: (State.READY, (Act.MITIGATE_SKIPPED,)),
         Event.SKIPPED: (State.BETWEEN, _SKIPPED),
     },
-    State.READY: _leads(Act.CLOSE_SKIPPED)
+    State.READY: _leads(Act.DISCARD)
     | _stays(State.READY, Event.UNSCALE, Event.UNSCALED, Event.OVERFLOWED, Event.UPDATE, Event.SAVE, Event.END)
     | {
-        Event.FORWARD: (State.OVERTAKEN, (Act.CLOSE_SKIPPED,)),
+        Event.FORWARD: (State.OVERTAKEN, (Act.DISCARD,)),
         Event.UPDATED: (State.BETWEEN, (Act.CLOSE,)),
         Event.SKIPPED: (State.BETWEEN, (Act.CLOSE_SKIPPED,)),
     },

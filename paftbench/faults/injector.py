@@ -27,11 +27,12 @@ class InjectionError(RuntimeError):
 
 @dataclass(kw_only=True)
 class Strikes:
-    """Exact counts: drawn, really applied, and those that changed bits."""
+    """Exact counts: drawn, really applied, those that changed bits, and those on gradients that were thrown away."""
 
     drawn: int = 0
     landed: int = 0
     changed: int = 0
+    discarded: int = 0
 
 
 class Injector:
@@ -60,6 +61,8 @@ class Injector:
         self.drawn_now = 0
         self._log = InjectionLog(layout)
         self._active: list[Strike] = []
+        self._settled: list[Strike] = []  # of the open step
+        self._open = Strikes()  # what they add to the counts
         self._step = self._attempt = 0
         self._kinds: dict[tuple[str, str, tuple[Span, ...]], Cover] = {}
 
@@ -72,6 +75,7 @@ class Injector:
         """Open a step (or its re-execution number `attempt`): draw what strikes the gradients of the ranks here."""
         self._step, self._attempt = step, attempt
         self.drawn_now = 0
+        self._settled, self._open = [], Strikes()
         self._draw([cover for cover in self.covers if cover.fault.site in GRADIENT_SITES])
 
     def is_due(self, site: Site) -> bool:
@@ -94,6 +98,7 @@ class Injector:
             for row in range(len(self.ranks.local)):
                 self.strike(memory.site, row, [(start, block[row]) for start, block in memory.blocks])
             self.end(self.layout.outside(memory.blocks))
+            self.keep()
 
     def end(self, unused: Sequence[Slot] = ()) -> None:
         """Settle what was drawn: strikes on parameters that no rank used did not land, every other one must have.
@@ -108,25 +113,40 @@ class Injector:
                     f"{strike.draws.rank}, but {strike.landed} landed and {strike.lost} fell on unused parameters"
                 )
             self.counts.drawn += strike.drawn
-            self.counts.landed += strike.landed
-            self.counts.changed += strike.changed
+            for counts in (self.counts, self._open):
+                counts.landed += strike.landed
+                counts.changed += strike.changed
             if strike.drawn:
                 self._log.add(strike)
+                self._settled.append(strike)
         self._active = []
 
-    def drain(self) -> list[Row]:
-        """The injection log's rows since the last call."""
-        return self._log.drain()
+    def keep(self) -> None:
+        """The gradients that were struck since `begin` were taken, or a step was made without them."""
+        self._settled, self._open = [], Strikes()
+
+    def discard(self) -> None:
+        """The gradients that were struck since `begin` are thrown away: nothing has landed."""
+        for strike in self._settled:
+            strike.discarded = True
+        self.counts.landed -= self._open.landed
+        self.counts.changed -= self._open.changed
+        self.counts.discarded += self._open.landed
+        self._settled, self._open = [], Strikes()
+
+    def drain(self, *, decided: bool = False) -> list[Row]:
+        """The injection log's rows since the last call; `decided`: but for those that may yet be discarded."""
+        return self._log.drain(self._settled if decided else ())
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; rows have to be drained first."""
-        counts = vars(self.counts).copy()
-        return {"states": self.states, "counts": counts, "logged": self._log.logged, "step": self._step}
+        counts, opened = vars(self.counts).copy(), vars(self._open).copy()
+        return {"states": self.states, "counts": counts, "open": opened, "logged": self._log.logged, "step": self._step}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.states = saved["states"]
         self._kinds.clear()
-        self.counts = Strikes(**saved["counts"])
+        self.counts, self._open = Strikes(**saved["counts"]), Strikes(**saved["open"])
         self._log.logged = saved["logged"]
         self._step = saved["step"]
 

@@ -1,6 +1,6 @@
 """The injection log's rows, one per strike; built in batches when somebody asks, so that striking stays cheap."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -30,9 +30,10 @@ class InjectionLog:
         if self.logged < ROW_CAP:
             self._waiting.append(strike)
 
-    def drain(self) -> list[Row]:
-        """The rows since the last call, in the order of their strikes."""
-        waiting, self._waiting = self._waiting, []
+    def drain(self, but: Collection[Strike] = ()) -> list[Row]:
+        """The rows since the last call, in the order of their strikes, `but` for those of some that have to wait."""
+        waiting = [strike for strike in self._waiting if strike not in but]
+        self._waiting = [strike for strike in self._waiting if strike in but]
         values = _values([piece for strike in waiting for piece in strike.touched])
         rows = (self._row(strike, entry) for strike in waiting for entry in strike.entries(values))
         kept = list(islice(rows, ROW_CAP - self.logged))
@@ -48,7 +49,8 @@ class InjectionLog:
         place: Row = {
             "step": strike.draws.step, "attempt": strike.attempt, "fault": fault.name, "rank": strike.draws.rank,
             "site": str(fault.site), "parameter": name,
-            "index": None if slot is None or entry.flat is None else entry.flat - slot.start, "landed": entry.landed,
+            "index": None if slot is None or entry.flat is None else entry.flat - slot.start,
+            "landed": entry.landed and not strike.discarded,
         }  # fmt: skip
         return {**place, **dict.fromkeys(VALUES), **entry.values}
 

@@ -44,8 +44,8 @@ class Touched(NamedTuple):
 class Strike:
     """One fault on one hosted rank at one step: what was drawn, and, once settled, what landed and changed bits.
 
-    `lost` fell on what is not there: parameters that no rank used, or their state. `touched` is of faults that strike
-    elements.
+    `lost` fell on what is not there: parameters that no rank used, or their state. `discarded`: nobody took what was
+    struck, so that nothing landed. `touched` is of faults that strike elements.
     """
 
     cover: Cover
@@ -55,6 +55,7 @@ class Strike:
     landed: int = 0
     changed: int = 0
     lost: int = 0
+    discarded: bool = False
     touched: list[Touched] = field(default_factory=list)
 
     def apply(self, pieces: Sequence[Piece]) -> None:

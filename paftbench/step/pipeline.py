@@ -35,6 +35,7 @@ class Pipeline:
         looks = [type(m).on_contribution is not Mitigation.on_contribution for m in self.mitigations]
         self._looking = [number for number, look in enumerate(looks) if look]
         self.step = 0
+        self.attempt = 0  # of the step, whose gradients were discarded as often
         self.loss_scale: Callable[[], float] = lambda: 1.0
         self.measuring = False
         self.measured = Measured()
@@ -45,11 +46,11 @@ class Pipeline:
         self.extra_collectives = 0
         self.extra_bytes = 0
 
-    def begin(self, attempt: int = 0) -> None:
-        """Open a step: draw its strikes."""
+    def begin(self) -> None:
+        """Open a step, or its next attempt where the last was discarded: draw its strikes."""
         self.measured, self._realised = Measured(), Realised(self.replicas.ranks)
         with self.clock.section("inject"):
-            self.injector.begin(self.step, attempt)
+            self.injector.begin(self.step, self.attempt)
 
     @property
     def wants_contributions(self) -> bool:
@@ -97,6 +98,7 @@ class Pipeline:
 
     def updated(self, *, skipped: bool = False) -> None:
         """The optimizer has decided (an update, or a skip): strike memory, measure, let mitigations act, step on."""
+        self.injector.keep()
         with self.clock.section("inject"):
             for memory in self.replicas.memory(self.injector.sites):
                 self.injector.strike_memory(memory)
@@ -105,7 +107,12 @@ class Pipeline:
                 self.measured.divergence = spread(self.replicas.parameters, self.replicas.ranks)
         self._mitigate_parameters("on_step", skipped=skipped)
         self._last_divergence = self.measured.divergence
-        self.step += 1
+        self.step, self.attempt = self.step + 1, 0
+
+    def discard(self) -> None:
+        """Nobody takes the gradients: the step is open again, and what struck them landed nowhere."""
+        self.injector.discard()
+        self.attempt += 1
 
     def flush(self) -> None:
         """Apply what mitigations still hold back, before detach and at the end of a trial: part of the last step."""
@@ -114,6 +121,7 @@ class Pipeline:
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "attempt": self.attempt,
             "injector": self.injector.state_dict(),
             "mitigations": [m.pending(state) for m, state in zip(self.mitigations, self.states, strict=True)],
             "syncs": self.syncs,
@@ -124,7 +132,7 @@ class Pipeline:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.step = saved["step"]
+        self.step, self.attempt = saved["step"], saved.get("attempt", 0)
         self.injector.load_state_dict(saved["injector"])
         self.states = [m.resume(state) for m, state in zip(self.mitigations, saved["mitigations"], strict=True)]
         self.syncs = saved["syncs"]

@@ -52,6 +52,7 @@ class Training:
             drawn=sum(strikes.drawn for strikes in each),
             landed=sum(strikes.landed for strikes in each),
             changed=sum(strikes.changed for strikes in each),
+            discarded=sum(strikes.discarded for strikes in each),
         )
 
     @property

@@ -39,7 +39,7 @@ def summary(
     finite = not replicas.ranks.any([not all_finite(replicas.parameters)])
     final = spread(replicas.parameters, replicas.ranks)
     counts = replicas.ranks.gather_objects(vars(pipeline.injector.counts))
-    strikes = StrikeCounts(**{key: sum(part[key] for part in counts) for key in counts[0]})
+    strikes = StrikeCounts(**{key: sum(part[key] for part in counts) for key in ("drawn", "landed", "changed")})
     rows = list(TrialRecord(path=directory, planned=planned.plan(), result=None).steps())
     history = recorder.history
     finite = finite and bool(rows) and all(isfinite(loss) for loss in rows[-1].loss)

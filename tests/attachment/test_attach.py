@@ -369,7 +369,7 @@ def test_an_optimizer_that_calls_a_closure_is_attached_like_any_other() -> None:
 
 
 def skipping() -> dict[str, Any]:
-    """Every third step the user decides against an update."""
+    """Every third backward pass the user decides against an update, and backward passes once more."""
     ddp = build()
     optimizer = sgd(ddp)
     found = []
@@ -379,22 +379,28 @@ def skipping() -> dict[str, Any]:
             loss_of(ddp, step).backward()
             if (step + 1) % 3:
                 optimizer.step()
-            elif step < 8:  # the skipped step is closed, and synchronises, when the next forward begins
-                divergence = [attached.divergence()]
+            elif step < 8:
                 loss = loss_of(ddp, 100 + step)
-                divergence.append(attached.divergence())
                 optimizer.zero_grad()
                 loss.backward()
-                found.append(divergence)
-        before = attached.steps
-    return {"divergence": found, "before": before, "steps": attached.steps, "end": attached.divergence()}
+            found.append((attached.steps, attached.divergence() == 0.0))
+        rows = attached.injections()
+    rows += attached.injections()  # of the last, which nobody has taken until the end
+    counts = vars(attached.strikes)
+    return {"found": found, "steps": attached.steps, "syncs": attached.syncs, "counts": counts, "rows": rows}
 
 
-def test_a_skipped_update_is_a_step_and_synchronises_in_its_turn() -> None:
+def test_gradients_that_nobody_takes_are_no_step_and_what_struck_them_did_not_land() -> None:
+    """Six updates of eleven backward passes: the period of 3 counts updates."""
     for found in together(skipping, 3):
-        (before, after), *_ = found["divergence"]
-        assert before > 0 and after == 0.0
-        assert found["steps"] == found["before"] + 1 == 11  # nine, and two more backward passes
+        assert [steps for steps, _ in found["found"]] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
+        assert [equal for _, equal in found["found"]] == [False, False, False, True, False, False, False, True, True]
+        assert (found["steps"], found["syncs"]) == (6, 2)
+        counts, rows = found["counts"], found["rows"]
+        assert counts["drawn"] == counts["landed"] + counts["discarded"] == 11 * counts["landed"] // 6
+        assert [row["landed"] for row in rows].count(True) == 6 and len(rows) == 11
+        again = [(row["step"], row["attempt"]) for row in rows]
+        assert again == sorted(set(again)) and max(attempt for _, attempt in again) == 2
 
 
 def observed() -> dict[str, Any]:

@@ -104,14 +104,14 @@ def in_form(form: str, backend: str) -> dict[str, Any]:
         train(model, optimizer, range(2))
         found["parted"] = attached.divergence()
         train(model, optimizer, range(2, 3))
-        loss_of(model, 3).backward()  # skipped by the user: the next forward closes it
+        loss_of(model, 3).backward()  # discarded by the user
         optimizer.zero_grad()
         loss_of(model, 4).backward()
         optimizer.step()
     slots = attached._hooks.pipeline.replicas.layout.slots
     found |= {
         "names": [slot.name for slot in slots], "steps": attached.steps, "syncs": attached.syncs,
-        "landed": attached.strikes.landed == attached.strikes.drawn > 0,
+        "landed": attached.strikes.drawn - attached.strikes.discarded == attached.strikes.landed > 0,
     }  # fmt: skip
     return found
 
@@ -121,7 +121,7 @@ def check(results: list[dict[str, Any]]) -> None:
         for form, found in rank.items():
             assert found["alike"], form
             assert found["again"] == 0 and found["graphs"][0] == found["graphs"][1] > 0, (form, found)
-            assert found["landed"] and found["parted"] > 0 and found["steps"] == 5 and found["syncs"] == 1, (
+            assert found["landed"] and found["parted"] > 0 and found["steps"] == 4 and found["syncs"] == 1, (
                 form,
                 found,
             )

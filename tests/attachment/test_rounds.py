@@ -25,14 +25,14 @@ STAYS: dict[State, str] = {
 }
 MOVES: dict[tuple[State, Event], tuple[State, tuple[Act, ...]]] = {
     **{(state, Event.PASS): (State.PASSING, ()) for state in (State.BETWEEN, State.GATHERING, State.OVERTAKEN)},
-    (State.RECEIVED, Event.PASS): (State.PASSING, SKIPPED),
-    (State.READY, Event.PASS): (State.PASSING, (Act.CLOSE_SKIPPED,)),
+    (State.RECEIVED, Event.PASS): (State.PASSING, (Act.DISCARD,)),
+    (State.READY, Event.PASS): (State.PASSING, (Act.DISCARD,)),
     **{
         (state, Event.LAST_PASS): (State.STRIKING, (Act.BEGIN,))
         for state in (State.BETWEEN, State.GATHERING, State.OVERTAKEN)
     },
-    (State.RECEIVED, Event.LAST_PASS): (State.STRIKING, (*SKIPPED, Act.BEGIN)),
-    (State.READY, Event.LAST_PASS): (State.STRIKING, (Act.CLOSE_SKIPPED, Act.BEGIN)),
+    (State.RECEIVED, Event.LAST_PASS): (State.STRIKING, (Act.DISCARD, Act.BEGIN)),
+    (State.READY, Event.LAST_PASS): (State.STRIKING, (Act.DISCARD, Act.BEGIN)),
     (State.PASSING, Event.PASSED): (State.GATHERING, ()),
     (State.STRIKING, Event.PASSED): (State.RECEIVED, (Act.RECEIVE,)),
     (State.RECEIVED, Event.UNSCALED): (State.READY, (Act.MITIGATE,)),
@@ -40,15 +40,15 @@ MOVES: dict[tuple[State, Event], tuple[State, tuple[Act, ...]]] = {
     (State.RECEIVED, Event.SKIPPED): (State.BETWEEN, SKIPPED),
     (State.READY, Event.UPDATED): (State.BETWEEN, (Act.CLOSE,)),
     (State.READY, Event.SKIPPED): (State.BETWEEN, (Act.CLOSE_SKIPPED,)),
-    (State.RECEIVED, Event.FORWARD): (State.OVERTAKEN, SKIPPED),
-    (State.READY, Event.FORWARD): (State.OVERTAKEN, (Act.CLOSE_SKIPPED,)),
+    (State.RECEIVED, Event.FORWARD): (State.OVERTAKEN, (Act.DISCARD,)),
+    (State.READY, Event.FORWARD): (State.OVERTAKEN, (Act.DISCARD,)),
     **{
         (state, Event.DETACH): (State.DETACHED, (Act.FLUSH,))
         for state in (State.BETWEEN, State.PASSING, State.GATHERING, State.STRIKING, State.OVERTAKEN)
     },
-    (State.RECEIVED, Event.DETACH): (State.DETACHED, (*SKIPPED, Act.FLUSH)),
+    (State.RECEIVED, Event.DETACH): (State.DETACHED, (Act.DISCARD, Act.FLUSH)),
     (State.BROKEN, Event.DETACH): (State.DETACHED, ()),
-    (State.READY, Event.DETACH): (State.DETACHED, (Act.CLOSE_SKIPPED, Act.FLUSH)),
+    (State.READY, Event.DETACH): (State.DETACHED, (Act.DISCARD, Act.FLUSH)),
 }
 LEGAL = MOVES | {
     (state, Event(name)): (state, ()) for state, names in STAYS.items() for name in names.split(", ") if name
@@ -200,16 +200,20 @@ def test_steps_that_pile_up_are_counted_until_gradients_begin_anew() -> None:
     assert rounds.state is State.BETWEEN
 
 
-def test_a_saved_step_without_a_decision_is_closed_by_what_comes_next() -> None:
-    for state, acts in [(State.RECEIVED, SKIPPED), (State.READY, (Act.CLOSE_SKIPPED,)), (State.BETWEEN, ())]:
+def test_a_saved_step_without_a_decision_is_discarded_by_what_comes_next() -> None:
+    for state, acts in [(State.RECEIVED, (Act.DISCARD,)), (State.READY, (Act.DISCARD,)), (State.BETWEEN, ())]:
         rounds = Rounds(scaled=True, piled=1)
         rounds.load_state_dict(loop(state).state_dict())
         assert (rounds.state, rounds.passes, rounds.updates, rounds.piled) == (state, 0, 0, 0)
         assert rounds.on(Event.FORWARD) == acts
 
 
-DUE = {None: {Act.BEGIN}, Act.BEGIN: {Act.RECEIVE}, Act.RECEIVE: {Act.MITIGATE, Act.MITIGATE_SKIPPED}}
-CLOSES = {Act.CLOSE, Act.CLOSE_SKIPPED}
+CLOSES = {Act.CLOSE, Act.CLOSE_SKIPPED, Act.DISCARD}
+DUE = {
+    None: {Act.BEGIN},
+    Act.BEGIN: {Act.RECEIVE},
+    Act.RECEIVE: {Act.MITIGATE, Act.MITIGATE_SKIPPED, Act.DISCARD},
+}
 
 
 def walk(draw: random.Random) -> list[Act]:
@@ -229,7 +233,7 @@ def walk(draw: random.Random) -> list[Act]:
     return [*done, *rounds.on(Event.DETACH)]
 
 
-def test_a_random_walk_stays_in_named_states_and_every_step_is_begun_received_mitigated_and_closed_once() -> None:
+def test_a_random_walk_stays_in_named_states_and_every_step_begins_and_is_closed_or_discarded_once() -> None:
     steps = 0
     for seed in range(50):
         last: Act | None = None

@@ -277,7 +277,7 @@ def test_memory_on_an_accelerator_is_struck_at_the_same_places(site: str) -> Non
 
 
 def attached_skips() -> dict[str, Any]:
-    """A loop that leaves out the updates of its first two steps."""
+    """A loop that throws away its first two gradients."""
     ddp = build()
     optimizer = sgd(ddp)
     faults = [flips("parameter"), flips("optimizer_state", name="state")]
@@ -289,7 +289,7 @@ def attached_skips() -> dict[str, Any]:
             loss_of(ddp, step).backward()
             if step > 1:
                 optimizer.step()
-        assert attached.steps == 4
+        assert attached.steps == 2
         rows = injector.drain()
     for site in ("parameter", "optimizer_state"):
         drawn.append([sum(row["step"] == step for row in rows if row["site"] == site) for step in range(4)])
@@ -302,8 +302,9 @@ def attached_skips() -> dict[str, Any]:
     return {"drawn": drawn, "refused": refused, "landed": all(row["landed"] for row in rows)}
 
 
-def test_an_attached_loop_is_struck_at_every_step_also_where_it_skips_the_update() -> None:
+def test_the_memory_of_an_attached_loop_is_struck_at_every_update_not_where_gradients_are_thrown_away() -> None:
     for found in together(attached_skips, 2):
         weights, moments = found["drawn"]
-        assert min(weights) > 0 and moments[:2] == [0, 0] and min(moments[2:]) > 0 and found["landed"]
+        assert min(weights[:2]) > 0 and min(moments[:2]) > 0 and found["landed"]
+        assert weights[2:] == moments[2:] == [0, 0]
         assert found["refused"].startswith("site 'optimizer_state': SGD with momentum 0 keeps no element-wise state")

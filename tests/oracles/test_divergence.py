@@ -209,7 +209,8 @@ def test_two_reductions_differ_under_a_transient_fault_and_agree_under_a_permane
             virtual.pipeline.injector = Injector([fault], layout, virtual.ranks, seed=seed)
             for attempt in (0, 1):
                 virtual.pipeline.step = 0
-                virtual.pipeline.begin(attempt)
+                virtual.pipeline.attempt = attempt
+                virtual.pipeline.begin()
                 virtual.blocks[0].owner.grad = virtual.blocks[0].grad_Ln.fill_(1.0)
                 virtual.pipeline.received()
                 received.setdefault(persistence, []).append(virtual.blocks[0].grad_Ln.clone())

@@ -248,7 +248,7 @@ def test_the_error_that_ends_a_run_stands_in_its_log(tmp_path: Path, capsys: pyt
     assert "KeyError" in capsys.readouterr().err
 
 
-def skips_while_attached(directory: Path) -> list[str]:
+def skips_while_attached(directory: Path) -> tuple[list[str], int, int]:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -259,9 +259,10 @@ def skips_while_attached(directory: Path) -> list[str]:
         loss = model(torch.ones(2, 4)).square().mean() * (float("nan") if step == 20 else 1.0)
         loss.backward()
         done.append(run.step(loss))
-    return done
+    return done, attached.steps, attached.syncs
 
 
 def test_a_step_may_be_left_out_while_faults_are_attached(tmp_path: Path) -> None:
-    for done in together(skips_while_attached, 2, tmp_path):
+    for done, steps, syncs in together(skips_while_attached, 2, tmp_path):
         assert [step for step, action in enumerate(done) if action == "skip"] == [20]
+        assert (steps, syncs) == (29, 14)
