@@ -93,7 +93,10 @@ def weights(directory: Path, faults: bool) -> Any:
     return a_training(directory, faults=faults)[0]
 
 
-@pytest.mark.parametrize("faults", [False, True], ids=["no faults", "noise and PAFT-Sync"])
+@pytest.mark.parametrize(
+    "faults",
+    [pytest.param(False, id="no faults", marks=pytest.mark.slow), pytest.param(True, id="noise and PAFT-Sync")],
+)
 def test_a_run_that_was_killed_twice_ends_with_the_bits_of_one_that_was_not(tmp_path: Path, faults: bool) -> None:
     whole = together(weights, 2, tmp_path / "whole", faults)
     assert (whole[0] == whole[1]) is not faults, "under noise replicas differ"
